@@ -1,8 +1,8 @@
-"""Named things of one kind: registered by decorator, or brought by another package by entry point.
+"""Named things of one kind: registered by decorator, or added by another package through an entry point.
 
-A name has one owner. What a package brings is checked when it is loaded: an entry point that cannot be imported, that
-is not what its group expects, or whose name is taken is left out with a warning that names the package, and asking
-for that name is an error. Everything else goes on working.
+A name has one owner. What a package adds is checked when it is loaded: an entry point that cannot be
+imported, that is not what its group expects, or whose name is taken is left out with a warning that names the
+package, and asking for that name is an error. Everything else continues to work.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from elsewhere.errors import ElsewhereWarning, UserError, unknown_name
 
 T = TypeVar("T")
 Check = Callable[[str, object], str]
-"""From a name and the thing that is to have it to what is wrong with it; empty where nothing is. The text goes on from
-'the task NAME of PACKAGE'."""
+"""A function of a name and the thing to be registered; it returns what is wrong, or an empty text. The text
+continues a sentence that begins with 'the task NAME of PACKAGE'."""
 
 
 def object_of(kind: type) -> Check:
-    """Make the check that a thing is an object of a class, and calls itself what it is registered as.
+    """Make a check: a thing is an object of a class, and its `name` is the name that it is registered by.
 
     Args:
         kind: The class.
@@ -88,11 +88,11 @@ def function(name: str, thing: object) -> str:
     """Check that a thing can be called.
 
     Args:
-        name: What it is registered as.
+        name: The name that it is registered by.
         thing: The thing.
 
     Returns:
-        What is wrong with it, or nothing.
+        What is wrong with it; empty where nothing is.
 
     Example:
         >>> function("count", len), function("count", 3)
@@ -115,11 +115,11 @@ class Registry(Generic[T]):
     """Named things of one kind. Built-ins are imported, and entry points loaded, at first look-up.
 
     Args:
-        kind: What they are, in messages.
-        group: The entry-point group by which other packages bring theirs.
-        builtin_modules: Modules whose import registers what this package brings.
-        list_command: The command that lists them.
-        check: What a thing must be; None: anything.
+        kind: What the things are, in messages, such as "protocol".
+        group: The entry-point group by which other packages add theirs.
+        builtin_modules: Modules whose import registers the things of this package.
+        list_command: The command that lists them, for messages; None: there is none.
+        check: Checks what is registered; None: anything is accepted.
 
     Example:
         >>> greetings: Registry[str] = Registry("greeting", group="example.greetings", check=object_of(str))
@@ -151,10 +151,10 @@ class Registry(Generic[T]):
         """Decorator: `@readers.register("bcs-dbt")`.
 
         Args:
-            name: What the thing is called.
+            name: The name of the thing.
 
         Returns:
-            The decorator, which hands the thing back.
+            The decorator, which returns the thing unchanged.
 
         Raises:
             UserError: The name is taken, or the thing is not of this kind.
@@ -167,12 +167,12 @@ class Registry(Generic[T]):
         return keep
 
     def add(self, name: str, thing: T, *, owner: str | None = None) -> None:
-        """Register a thing. The same thing, or a module that is imported again, may register anew.
+        """Register a thing; the same thing, or a module that is imported again, may register once more.
 
         Args:
-            name: What it is called.
+            name: The name of the thing.
             thing: The thing.
-            owner: Who brings it, in messages; None: its module.
+            owner: The package or module that adds it, for messages; None: its module.
 
         Raises:
             UserError: The name is taken, or the thing is not of this kind.
@@ -185,14 +185,17 @@ class Registry(Generic[T]):
             raise UserError(
                 f"two {self.kind}s are called '{name}'",
                 where=f"{self._owners[name]} and {owner}",
-                fix="Rename one of them, or uninstall the package that brings it.",
+                fix="Rename one of them, or uninstall the package that provides it.",
             )
         self._things[name] = thing
         self._owners[name] = owner
 
     def _is_same(self, name: str, thing: object, owner: str) -> bool:
-        """What one module defines twice under one name is one thing, as in a notebook. Only where both are objects of
-        one class, such as two protocols, they have to be equal: the class does not say where each was made."""
+        """Say whether two things of one name are the same thing.
+
+        What one module defines twice under one name is one thing, as in a notebook. Only where both are
+        objects of one class, such as two protocols, they have to be equal: the class does not say where each
+        was made."""
         held = self._things[name]
         if held is thing or held == thing:
             return True
@@ -210,7 +213,7 @@ class Registry(Generic[T]):
             self._load_entry(entry)
 
     def _load_entry(self, entry: EntryPoint) -> None:
-        """What cannot be used is left out: one package that is broken does not take the others with it."""
+        """Load an entry point; one that cannot be used is left out, so that the others still work."""
         name, package = entry.name, _package(entry)
         try:
             loaded: T = entry.load()
@@ -222,7 +225,10 @@ class Registry(Generic[T]):
         wrong = self._check(name, loaded) if self._check else ""
         if wrong:
             self._refuse(
-                name, package, wrong, fix="Its authors have to mend it; until then, uninstall that package."
+                name,
+                package,
+                wrong,
+                fix="Its authors have to correct it; until then, uninstall that package.",
             )
             return
         loaded = getattr(loaded, _MARK, loaded)
@@ -252,7 +258,7 @@ class Registry(Generic[T]):
         """Look a thing up.
 
         Args:
-            name: What it is called.
+            name: The name of the thing.
 
         Returns:
             The thing.
@@ -277,13 +283,13 @@ class Registry(Generic[T]):
         return sorted(self._things)
 
     def owner(self, name: str) -> str:
-        """Say who brings a thing.
+        """Return the owner of a thing.
 
         Args:
-            name: What it is called.
+            name: The name of the thing.
 
         Returns:
-            The module of ours, or the package and the place in it.
+            The module of this package, or the other package and the place in it.
 
         Raises:
             UserError: Nothing has this name.

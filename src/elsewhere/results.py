@@ -1,4 +1,4 @@
-"""A result: the summary, the scores it was made from, and the folder that holds both.
+"""A result: the summary, the scores that it was made from, and the folder that holds both.
 
 The folder has `scores.parquet` (and `events.parquet`), `summary.json`, `report.html`, and `case_key.csv`,
 which resolves the hashed cases of the report and the ids that were taken out of texts, and stays with the
@@ -31,10 +31,10 @@ from elsewhere.tables import staged_directory, write_json
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Assessment):
-    """What a scoring gave, and how it is written, tabulated and printed.
+    """The result of a scoring, and how it is written, tabulated and printed.
 
-    `summary` is for this machine: its texts may name cases and files. `to_dict` is the content of summary.json (the
-    contract of others' scripts), which names nobody.
+    `summary` is for this machine: its texts may name cases and files. `to_dict` is the content of
+    summary.json (the contract of other programs), which names nobody.
     """
 
     @classmethod
@@ -42,7 +42,7 @@ class Result(Assessment):
         """Make a result of an assessment, with the paragraph for a paper's methods.
 
         Args:
-            assessment: What was found about a model.
+            assessment: The assessment of a model.
 
         Returns:
             The same, as a result that can be saved.
@@ -105,7 +105,11 @@ class Result(Assessment):
         return dataclasses.replace(self, summary=sealed(self.summary, digests), path=Path(out))
 
     def lines(self) -> Iterator[str]:
-        """What the terminal shows."""
+        """Yield the lines that the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         from elsewhere.report.page.numbers import format_interval
         from elsewhere.report.result.answered import answered_text, claim_lines, lost_sentence, verdict_lines
 
@@ -160,12 +164,13 @@ def load_result(path: str | Path) -> Result:
         path: A folder that `score`, `accept` or `summarise` wrote.
 
     Returns:
-        The result. It may have come from somebody else: its files are plain and of bounded size, its summary has the
-        shape and the digests that it was written with, its tables are those that the summary names and hold what the
-        task writes, and its protocol's rules are those of this version.
+        The result. It may have come from somebody else, so that reading checks it: its files are plain and of
+        bounded size, its summary has the shape and the digests that it was written with, its tables are those
+        that the summary names and hold what the task writes, and its protocol's rules are those of this
+        version.
 
     Raises:
-        UserError: it is no result folder, or one of these does not hold.
+        UserError: The path is not a result folder, or one of these conditions is not met.
     """
     return Result.of(load_assessment(path))
 
@@ -183,7 +188,7 @@ def write_summary_folder(
     Args:
         summary: The content of summary.json, which names nobody.
         out: The folder to write.
-        redactor: Took the ids out of the summary; what it replaced goes into the key file.
+        redactor: The redactor that took the ids out of the summary; what it replaced goes into the key file.
         replace: Whether what an earlier run wrote there may be replaced.
         inputs: Paths that must not lie in the folder, because they are read.
 

@@ -1,8 +1,8 @@
-"""Files that somebody else wrote: read if they are plain and of bounded size, and shown without their control characters.
+"""Files that somebody else wrote: only plain ones of bounded size are read, and control characters escaped.
 
-A result folder, a claim, a study file or a model may come from a stranger by mail. Opening one must not hang (a
-pipe), fill the memory (a device, a gigabyte of brackets), end in a traceback (depth, numbers of a thousand digits),
-write a file outside of the folder that was asked for, or send commands to the terminal.
+A result folder, a claim, a study file or a model may come from somebody unknown by mail. Opening one must not
+hang (a pipe), fill the memory (a device, a gigabyte of brackets), end in a traceback (depth, numbers of a
+thousand digits), write a file outside of the folder that was asked for, or send commands to the terminal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_JSON_VALUES = 5_000_000
 MAX_TOML_BYTES = MIB
 MAX_DEPTH = 40
 MAX_WHOLE = 2**64
-"""Whole numbers are below this: a seed, a size in bytes or a fingerprint is; a number of a thousand digits is nobody's."""
+"""Whole numbers must be below this, as a seed, a size in bytes or a fingerprint is."""
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -49,7 +49,7 @@ def as_float(value: object) -> float | None:
     """Read a finite number: summaries hold null, and careless ones NaN, for what is undefined.
 
     Args:
-        value: Whatever stands in a summary or a table.
+        value: Any value of a summary or a table.
 
     Returns:
         The number as a float; None for text, truth values, NaN and infinities.
@@ -65,7 +65,20 @@ def as_float(value: object) -> float | None:
 
 
 def check_plain_file(path: Path, *, what: str = "file", fix: str | None = None) -> os.stat_result:
-    """Refuse a folder, a pipe, a device, a socket and a name with nothing behind it, without opening it."""
+    """Refuse a folder, a pipe, a device, a socket and a name with nothing behind it, without opening it.
+
+    Args:
+        path: The file. A link is followed.
+        what: What the file is, for messages.
+        fix: What a user can do about it; None for a general hint, or for none where the file does not exist.
+
+    Returns:
+        The status of the file, as `Path.stat` gives it.
+
+    Raises:
+        UserError: There is no such file, it is not a plain file, or the path cannot be the name of a file.
+        OSError: The operating system refuses to look at it, for example for lack of permission.
+    """
     try:
         found = path.stat()
     except ValueError as error:
@@ -75,7 +88,7 @@ def check_plain_file(path: Path, *, what: str = "file", fix: str | None = None) 
             raise
         raise UserError(f"there is no such {what}", where=str(path), fix=fix) from error
     if not stat.S_ISREG(found.st_mode):
-        kind = next((name for test, name in _KINDS if test(found.st_mode)), "no plain file")
+        kind = next((name for test, name in _KINDS if test(found.st_mode)), "not a plain file")
         raise UserError(
             f"the {what} must be a plain file, and this is {kind}",
             where=str(path),
@@ -85,24 +98,24 @@ def check_plain_file(path: Path, *, what: str = "file", fix: str | None = None) 
 
 
 def read_plain_file(path: str | Path, *, most: int, what: str = "file", fix: str | None = None) -> bytes:
-    """The bytes of a plain file that holds at most `most` of them.
+    """Read the bytes of a plain file that holds at most `most` of them.
 
     Args:
         path: The file. A link is followed; what it leads to must be a plain file.
         most: The largest size in bytes; a larger file is refused before it is read.
         what: What the file is, for messages.
-        fix: What a user can do where it is not there.
+        fix: What a user can do where the file does not exist.
 
     Returns:
         The content.
 
     Raises:
-        UserError: it is not there, no plain file, or too large.
-        OSError: the operating system refuses to read it.
+        UserError: The file does not exist, is not a plain file, or is too large.
+        OSError: The operating system refuses to read it.
     """
     path = Path(path)
     check_plain_file(path, what=what, fix=fix)
-    # Between the look and the opening somebody may put a pipe there: opening must not wait for its other end.
+    # Between the check and the opening somebody may put a pipe there: opening must not wait for a writer.
     flags = os.O_RDONLY
     for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"):  # each where the system has it
         flags |= getattr(os, name, 0)
@@ -122,12 +135,25 @@ def read_plain_file(path: str | Path, *, most: int, what: str = "file", fix: str
 
 
 def read_text(path: str | Path, *, most: int, what: str = "file", fix: str | None = None) -> str:
-    """The text of a plain file in UTF-8 of at most `most` bytes."""
+    """Read the text of a plain file in UTF-8 of at most `most` bytes.
+
+    Args:
+        path: The file. A link is followed.
+        most: The largest size in bytes.
+        what: What the file is, for messages.
+        fix: What a user can do where the file does not exist.
+
+    Returns:
+        The text.
+
+    Raises:
+        UserError: The file cannot be read by the rules of `read_plain_file`, or it is not UTF-8.
+    """
     content = read_plain_file(path, most=most, what=what, fix=fix)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"the {what} is no text in UTF-8 ({error})", where=str(path)) from error
+        raise UserError(f"the {what} is not text in UTF-8 ({error})", where=str(path)) from error
 
 
 def read_json(
@@ -138,7 +164,21 @@ def read_json(
     fix: str | None = None,
     any_name: bool = False,
 ) -> dict[str, Any]:
-    """The JSON object in a plain file, as `parse_json` takes it."""
+    """Read the JSON object in a plain file, by the rules of `parse_json`.
+
+    Args:
+        path: The file. A link is followed.
+        what: What the file is, for messages.
+        most: The largest size in bytes.
+        fix: What a user can do where the file cannot be used.
+        any_name: Whether texts may hold half characters; see `parse_json`.
+
+    Returns:
+        The object.
+
+    Raises:
+        UserError: The file cannot be read, is not JSON within the bounds of `parse_json`, or holds no object.
+    """
     text = read_text(path, most=most, what=what, fix=fix)
     return json_object(text, where=str(path), what=what, fix=fix, any_name=any_name)
 
@@ -146,10 +186,28 @@ def read_json(
 def json_object(
     text: str, *, where: str, what: str = "file", fix: str | None = None, any_name: bool = False
 ) -> dict[str, Any]:
-    """A JSON object; any other JSON is refused."""
+    """Parse a text that holds a JSON object; any other JSON value is refused.
+
+    Args:
+        text: The JSON text.
+        where: The file or place that messages name.
+        what: What the text is, for messages.
+        fix: What a user can do where the text cannot be used.
+        any_name: Whether texts may hold half characters; see `parse_json`.
+
+    Returns:
+        The object.
+
+    Raises:
+        UserError: The text is not JSON within the bounds of `parse_json`, or it holds no object.
+
+    Example:
+        >>> json_object('{"seed": 42}', where="job.json")
+        {'seed': 42}
+    """
     found = parse_json(text, where=where, what=what, fix=fix, any_name=any_name)
     if not isinstance(found, dict):
-        raise UserError(f"the {what} holds no JSON object", where=where, fix=fix)
+        raise UserError(f"the {what} does not hold a JSON object", where=where, fix=fix)
     return found
 
 
@@ -162,12 +220,26 @@ def parse_json(
     most_depth: int = MAX_DEPTH,
     any_name: bool = False,
 ) -> Any:
-    """JSON of bounded depth, length and numbers, with each key once and nothing that is no text.
+    """Parse JSON of bounded depth, length and numbers, with each key once and only valid text.
 
-    With `any_name` texts may hold half characters: so Python gives the names of files that are not UTF-8.
+    Args:
+        text: The JSON text.
+        where: The file or place that messages name.
+        what: What the text is, for messages.
+        fix: What a user can do where the text cannot be used.
+        most_depth: The largest number of levels of nesting.
+        any_name: Whether texts may hold half characters (lone surrogates): Python represents the names of
+            files that are not UTF-8 in this way.
+
+    Returns:
+        The value, in Python's types.
 
     Raises:
-        UserError: it is no JSON, or it is outside of these bounds.
+        UserError: The text is not JSON, or it is outside of these bounds.
+
+    Example:
+        >>> parse_json("[1, 2.5, null]", where="job.json")
+        [1, 2.5, None]
     """
     if text.count(",") + text.count("[") + text.count("{") > MAX_JSON_VALUES:
         raise UserError(f"the {what} holds more than {MAX_JSON_VALUES:,} values", where=where, fix=fix)
@@ -177,7 +249,7 @@ def parse_json(
         if len(made) != len(pairs):
             seen: set[str] = set()
             name = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-            raise ValueError(f"the key '{name[:80]}' stands twice")
+            raise ValueError(f"the key '{name[:80]}' appears twice")
         return made
 
     def whole(digits: str) -> int:
@@ -211,19 +283,43 @@ def parse_json(
 
 
 def read_toml(path: str | Path, *, what: str = "file", fix: str | None = None) -> dict[str, Any]:
-    """The TOML in a plain file, as `parse_toml` takes it."""
+    """Read the TOML in a plain file, by the rules of `parse_toml`.
+
+    Args:
+        path: The file of at most 1 MiB. A link is followed.
+        what: What the file is, for messages.
+        fix: What a user can do where the file does not exist.
+
+    Returns:
+        The tables and values of the file.
+
+    Raises:
+        UserError: The file cannot be read, or is not TOML within the bounds of `parse_toml`.
+    """
     return parse_toml(read_text(path, most=MAX_TOML_BYTES, what=what, fix=fix), where=str(path), what=what)
 
 
 def parse_toml(text: str, *, where: str, what: str = "file") -> dict[str, Any]:
-    """TOML of bounded depth and numbers, every number finite.
+    """Parse TOML of bounded depth and numbers, every number finite.
+
+    Args:
+        text: The TOML text.
+        where: The file or place that messages name.
+        what: What the text is, for messages.
+
+    Returns:
+        The tables and values.
 
     Raises:
-        UserError: it is no TOML, or it is outside of these bounds.
+        UserError: The text is not TOML, or it is outside of these bounds.
+
+    Example:
+        >>> parse_toml("seed = 42", where="study.toml")
+        {'seed': 42}
     """
     if len(text) > MAX_TOML_BYTES:
         raise UserError(f"the {what} has over {MAX_TOML_BYTES:,} characters", where=where)
-    # The standard library's reader takes the square of a key's parts.
+    # The standard library's reader takes time that grows with the square of a key's parts.
     if any(_END_OF_KEY.match(text, run.end()) for run in _MANY_PARTS.finditer(text)):
         raise UserError(f"the {what} has a key of over {MAX_DEPTH} parts", where=where)
     try:
@@ -245,7 +341,25 @@ def check_values(
     most_depth: int = MAX_DEPTH,
     any_name: bool = False,
 ) -> None:
-    """Refuse what no later step should have to expect: depth, endless numbers, halves of characters. By key."""
+    """Refuse values that no later step should have to expect, and name the key that holds them.
+
+    These are nesting beyond `most_depth`, numbers that are infinite, NaN or of too many digits, and texts or
+    keys with half characters.
+
+    Args:
+        tree: Nested mappings and lists, as a parser returned them.
+        where: The file or place that messages name.
+        what: What the tree was read from, for messages.
+        fix: What a user can do where a value is refused.
+        most_depth: The largest number of levels of nesting.
+        any_name: Whether texts and keys may hold half characters; see `parse_json`.
+
+    Raises:
+        UserError: A value is refused; the message names its key.
+
+    Example:
+        >>> check_values({"margin": [0.1, 0.2]}, where="study.toml")
+    """
     for keys, value in _leaves(tree, most_depth):
         wrong = ""
         if len(keys) > most_depth:
@@ -255,16 +369,16 @@ def check_values(
         elif isinstance(value, int) and abs(value) >= MAX_WHOLE:
             wrong = "is a whole number of too many digits"
         elif not any_name and isinstance(value, str) and not _is_text(value):
-            wrong = "holds half a character, which is no text"
+            wrong = "holds half a character, which is not text"
         elif not any_name and any(isinstance(key, str) and not _is_text(key) for key in keys[-1:]):
-            wrong = "is no text"
+            wrong = "is not text"
         if wrong:
             name = ".".join(map(str, keys))
             raise UserError(f"{printable(name)[:200]} {wrong}", where=where, fix=fix)
 
 
 def _leaves(tree: Any, most_depth: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Every value with the keys that lead to it, containers included, without recursion."""
+    """Yield every value with the keys that lead to it, containers included, without recursion."""
     waiting: list[tuple[tuple[Any, ...], Any]] = [((), tree)]
     while waiting:
         keys, value = waiting.pop()
@@ -288,13 +402,22 @@ def _is_text(value: str) -> bool:
 
 
 def printable(text: object, *, lines: bool = False) -> str:
-    r"""`text` as a terminal may show it: control characters, direction marks and half characters as escapes.
+    r"""Return a text as a terminal may show it.
 
-    A name in a file can hold the escape sequences by which a program clears the screen or renames the window; a
-    right-to-left mark lets 'gpj.exe' look like 'exe.jpg'. Tabs, and with `lines` line feeds, stay.
+    Control characters, direction marks and half characters become escapes. A name in a file can hold the
+    escape sequences by which a program clears the screen or renames the window; a right-to-left mark lets
+    'gpj.exe' look like 'exe.jpg'.
 
-    >>> printable("a\x1b[2Jb")
-    'a\\x1b[2Jb'
+    Args:
+        text: Any object; its `str` is used.
+        lines: Whether line feeds stay as they are. Tabs always do.
+
+    Returns:
+        The text, safe to print.
+
+    Example:
+        >>> printable("a\x1b[2Jb")
+        'a\\x1b[2Jb'
     """
     shown = str(text)
     if shown.isascii() and shown.isprintable():
@@ -304,7 +427,18 @@ def printable(text: object, *, lines: bool = False) -> str:
 
 
 def printable_json(text: str) -> str:
-    """JSON text whose strings a terminal may show: the same characters as JSON's own escapes."""
+    r"""Escape JSON text so that a terminal may show it: the same characters, as JSON's own escapes.
+
+    Args:
+        text: JSON text.
+
+    Returns:
+        JSON text of the same value.
+
+    Example:
+        >>> printable_json('"\u202e"') == '"' + chr(92) + 'u202e"'
+        True
+    """
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c == "\n" or _shows(c) else _escaped_json(c) for c in text)
@@ -328,17 +462,42 @@ def _escaped(character: str) -> str:
 
 
 def is_plain_name(name: str, *, most: int = 100) -> bool:
-    """Whether a name that a user gives may be a folder's: letters, digits, - _ and dots inside, such as 'BUS-BRA'.
+    """Say whether a name that a user gives can be the name of a folder, such as 'BUS-BRA'.
 
-    A name of dots alone is the folder itself or the one above it, and one that begins with a dot is hidden.
+    It may hold letters, digits, `-` and `_`, and dots inside. A name of dots alone is the folder itself or
+    the one above it, and a name that begins with a dot is hidden.
+
+    Args:
+        name: The name.
+        most: The largest number of characters.
+
+    Returns:
+        True where the name can be used.
+
+    Example:
+        >>> is_plain_name("BUS-BRA"), is_plain_name("../x")
+        (True, False)
     """
     inside = all(c.isalnum() or c in "-_." for c in name)
     return 0 < len(name) <= most and inside and not name.startswith(".") and not name.endswith(".")
 
 
 def file_name(name: object, *, most: int = 120) -> str:
-    """A name for a file in the folder that was asked for, whatever `name` holds: '../../x' becomes '.._.._x' with a
-    digest, so that two names stay two files. A name that is safe already stays as it is.
+    """Make a name for a file in the folder that was asked for, whatever the given name holds.
+
+    A name that is safe stays as it is. A name that is changed also gets a digest of the original, so that two
+    names stay two files.
+
+    Args:
+        name: Any object; its `str` is used.
+        most: The largest number of bytes before the digest is added.
+
+    Returns:
+        A name without folders, control characters or names that Windows reserves.
+
+    Example:
+        >>> file_name("scan 1.csv"), file_name("../../x")[:7]
+        ('scan 1.csv', '_._.._x')
     """
     text = str(name)
     safe = _UNSAFE_IN_NAMES.sub("_", text).strip(" ")

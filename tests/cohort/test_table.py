@@ -203,7 +203,7 @@ def test_loading_what_is_no_cohort(tmp_path):
             load_cohort(tmp_path / path)
     Cohort.from_frame(frame()).save(tmp_path / "c")
     (tmp_path / "c" / "cohort.json").write_text("[1]")
-    with pytest.raises(UserError, match="no JSON object"):
+    with pytest.raises(UserError, match="not hold a JSON object"):
         load_cohort(tmp_path / "c")
     (tmp_path / "c" / "cohort.json").write_text("{")
     with pytest.raises(UserError, match="cannot be understood"):

@@ -151,7 +151,9 @@ def test_files_of_a_unit_that_fit_their_digests_and_hold_something_else(unit_fol
     (unit_folder / name).write_text(content)
     fit(unit_folder)
     store = Store(unit_folder.parents[1])
-    with pytest.raises(UserError, match=r"cannot be understood|damaged|no JSON object|nested too deeply"):
+    with pytest.raises(
+        UserError, match=r"cannot be understood|damaged|not hold a JSON object|nested too deeply"
+    ):
         store.unit(unit_folder.name)
 
 

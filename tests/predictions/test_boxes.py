@@ -154,7 +154,7 @@ def test_with_worst_it_stays_with_its_reason(change, why):
 def test_cells_that_are_no_numbers(tmp_path):
     path = tmp_path / "boxes.csv"
     native(score=["0.9", "high", "0.1"]).to_csv(path, index=False)
-    with pytest.raises(UserError, match=r"no numbers.*row 2"):
+    with pytest.raises(UserError, match=r"not numbers.*row 2"):
         read_boxes(path)
     assert read_boxes(path, ReadOptions(on_invalid="worst")).table["reason"].notna().tolist() == [
         False,

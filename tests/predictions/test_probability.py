@@ -79,7 +79,7 @@ def test_two_candidates_must_be_told_apart(tmp_path):
         ("-0.1", "outside"),
         ("inf", "infinite"),
         ("", "no score"),
-        ("x", "no numbers"),
+        ("x", "not numbers"),
     ],
 )
 def test_a_bad_score_names_its_row(tmp_path, cell, word):

@@ -76,7 +76,7 @@ def test_too_short_a_run_says_that_its_energy_is_coarse():
 
 @pytest.mark.parametrize("wrong", [{"repeats": 0}, {"warmup": -1}])
 def test_nothing_to_measure_is_refused(wrong):
-    with pytest.raises(UserError, match="nothing to measure"):
+    with pytest.raises(UserError, match="cannot be measured"):
         measure_cost(lambda: None, **wrong)
 
 
@@ -104,7 +104,7 @@ def test_a_counter_that_fails_does_not_end_the_prediction():
         pass
     assert meter.seconds == 2.5 and math.isnan(meter.energy_joule)
     cost = measure_cost(lambda: None, repeats=1, clock=Times(0.0, 1.0), counter=Failing())
-    assert cost.energy_joule is None and any("failed along the way" in note for note in cost.notes)
+    assert cost.energy_joule is None and any("failed during the measurement" in note for note in cost.notes)
 
 
 def test_a_failed_prediction_has_no_cost():
@@ -225,7 +225,7 @@ def test_a_gpu_by_its_uuid_its_energy_in_joule_and_what_slows_it():
     assert counter.joule() - before == pytest.approx(42.5)
     assert gpu.slowed_by() == ("thermal slowdown by hardware",), "idle is no slowdown"
     assert (gpu.temperature(), gpu.clock_mhz(), gpu.programs()) == (61, None, 3)
-    assert power.busy_with_others("cuda", gpu) == "2 other programs hold the GPU"
+    assert power.busy_with_others("cuda", gpu) == "2 other programs use the GPU"
     assert power.busy_with_others("cuda", Gpu("x", 0, Nvml(programs=1))) == ""
 
 

@@ -188,7 +188,7 @@ def test_a_fold_that_leaves_one_class_is_left_out_and_said(tmp_path):
     w.cases = [replace(c, label=int(i == 3)) for i, c in enumerate(w.cases)]
     parts = {"train": slice(0, 12), "validation": slice(12, 16), "predict": slice(16, 20)}
     trained, out = run("video", VIDEO | {"epochs": 1, "folds": 3}, w, tmp_path, **parts)
-    assert "1 of 3 folds leave one class to learn from: left out." in trained.notes
+    assert "1 of 3 folds have only one class to learn from and are left out." in trained.notes
     assert len(trained.details["members"]) == 2 and len(out) == 4
 
 

@@ -123,7 +123,7 @@ def test_the_shared_encoder_hands_over_what_is_asked_for(tmp_path):
     _, out = run("shared-encoder", settings, w, tmp_path / "a", tasks=(RESPONSE,), **parts)
     assert [p.mask for p in out] == [None, None] and all(0 < p.probability < 1 for p in out)
     w.cases = [replace(c, label=0) for c in w.cases]
-    with pytest.raises(UserError, match="one outcome alone"):
+    with pytest.raises(UserError, match="only one outcome"):
         run("shared-encoder", settings, w, tmp_path / "b", tasks=(RESPONSE,), **parts)
     trained, out = run("shared-encoder", settings, w, tmp_path / "c", **parts)
     assert all(p.mask is not None for p in out) and trained.details["weight_of_pcr"] == 1.0

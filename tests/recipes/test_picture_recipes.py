@@ -62,7 +62,7 @@ def test_settings_are_read_back_and_a_mistake_is_named():
         ({"training": {"epoch": 3}}, "Did you mean epochs"),
         ({"training": {"epochs": "many"}}, "epochs is no int"),
         ({"training": {"scale": [1.0]}}, "pair of numbers"),
-        ({"input": 3}, "no mapping"),
+        ({"input": 3}, "not a mapping"),
     ):
         with pytest.raises(UserError, match=said):
             picture_settings(values)

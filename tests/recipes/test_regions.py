@@ -91,13 +91,15 @@ def test_a_mask_is_kept_inside_breasts_that_are_found_unless_the_given_box_is_as
     assert found != volumes.breast_box(name)
     made = job(volumes, tmp_path)
     assert kept_box(made, made.settings, name) == found
-    assert "found, not told" in box_notes(made, made.settings)[0]
+    assert "found by the localiser" in box_notes(made, made.settings)[0]
     asked = job(volumes, tmp_path, test_box="given")
     assert kept_box(asked, asked.settings, name) == volumes.breast_box(name)
     assert box_notes(asked, asked.settings) == []
     lacking = replace(asked, volumes=replace(volumes, boxes={}))
     assert kept_box(lacking, lacking.settings, name) == found
-    assert box_notes(lacking, lacking.settings) == [f"{name}: no breast box is told, both breasts were found"]
+    assert box_notes(lacking, lacking.settings) == [
+        f"{name}: the dataset gives no breast box, so both breasts were found by the localiser"
+    ]
     everywhere = job(volumes, tmp_path, keep="all")
     assert kept_box(everywhere, everywhere.settings, name) is None and not box_notes(
         everywhere, everywhere.settings

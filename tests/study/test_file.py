@@ -192,7 +192,7 @@ def test_no_toml(tmp_path):
     with pytest.raises(UserError, match="not valid TOML"):
         load_study(tmp_path / "x.toml")
     (tmp_path / "y.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="no text in UTF-8"):
+    with pytest.raises(UserError, match="not text in UTF-8"):
         load_study(tmp_path / "y.toml")
 
 

@@ -228,7 +228,7 @@ def test_a_wrong_path_names_its_neighbours(tmp_path):
 
 
 def test_xlsx_that_is_none_and_formulas_without_result(tmp_path):
-    refused(put(tmp_path / "a.xlsx", "a,b\n1,2\n"), "no .xlsx workbook")
+    refused(put(tmp_path / "a.xlsx", "a,b\n1,2\n"), "not an .xlsx workbook")
     refused(
         workbook(tmp_path / "b.xlsx", [["a"], ["=1+1"]]), "formula without a stored result", "row 2, column 1"
     )
@@ -269,8 +269,8 @@ def test_to_number_takes_plain_numbers_only():
         (["1", "NA", "nan"], ["row 2", "row 3", "empty"]),
         (["x"] * 9, ["and 5 more"]),
         (["1", "inf"], ["infinite", "row 2"]),
-        (["1_000"], ["no numbers"]),
-        (["0x10"], ["no numbers"]),
+        (["1_000"], ["not numbers"]),
+        (["0x10"], ["not numbers"]),
     ],
 )
 def test_to_number_refuses(values, words):

@@ -1,12 +1,12 @@
 """Weighted boxes fusion (protocols.md; DBT-09): boxes of several models that overlap become one.
 
 Boxes are taken by falling score, among equals the later one first. A box joins the fused box of highest
-IoU, if that IoU is above the threshold (strictly), compared with the running fused box; else it opens a
-fused box of its own. Fused corners are the score-weighted mean; the fused score is the mean score times
+IoU, if that IoU with the current fused box is above the threshold (strictly); otherwise it starts a fused box
+of its own. Fused corners are the score-weighted mean; the fused score is the mean score times
 T/N (`overflow`) or times min(T, N)/N, where T counts boxes and N models. Boxes of zero size are dropped.
 
 The DBTex variant compares in 2D, and only boxes whose centre slices differ by at most a given distance;
-on one slice it is the 2D rule. Comparing volumes in 3D is another rule, and is what six columns give.
+on one slice it is the 2D rule. Comparing volumes in 3D is another rule, which applies to six columns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,16 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class FusedBoxes:
-    """Fused boxes by falling score. `votes` counts the boxes in each; `slice` is their weighted centre slice."""
+    """Fused boxes, the highest score first.
+
+    Args:
+        boxes: Corners of the fused boxes, (m, 4) or (m, 6): lower corners, then upper corners.
+        scores: The fused score of each box, (m,).
+        votes: How many boxes went into each fused box, (m,).
+        slice: The score-weighted centre slice of each fused box, (m,); None where no centre slices were
+            given.
+        dropped: How many boxes were left out because their size is zero along an axis.
+    """
 
     boxes: FloatArray
     scores: FloatArray
@@ -45,7 +54,7 @@ def _fuse(
     centre: FloatArray,
     votes: npt.NDArray[np.int64],
 ) -> int:
-    """Boxes come in the order in which they are taken; returns the number of fused boxes."""
+    """Fuse boxes that come in the order in which they are taken; return the number of fused boxes."""
     n, width = boxes.shape
     d = width // 2
     count = 0
@@ -90,10 +99,33 @@ def fuse_boxes(
     within_slices: float = 5.0,
     least_votes: int = 1,
 ) -> FusedBoxes:
-    """Fuse the boxes of `models` models: (n, 4) or (n, 6) lower corners then upper, and their scores.
+    """Fuse the boxes of several models for one picture or volume by weighted boxes fusion.
 
-    With `centre_slices` only boxes within `within_slices` of a fused box's centre slice may join it; fused
-    boxes with fewer than `least_votes` boxes go (DBT-09: IoU 0.4, within 5, at least 1 vote).
+    The rule stands at the top of the module. DBT-09 uses an IoU of 0.4, slices within 5, and at least one
+    vote.
+
+    Args:
+        boxes: Lower corners, then upper corners: (n, 4) in 2D or (n, 6) in 3D.
+        scores: One score per box, (n,), 0 or more.
+        models: The number of models that the boxes come from, N in the fused score.
+        iou_above: A box joins a fused box whose IoU with it is above this, 0 <= `iou_above` < 1.
+        overflow: Whether a fused box of more boxes than models is scored by T/N instead of min(T, N)/N.
+        centre_slices: The centre slice of each box, (n,), for the DBTex variant; None: slices play no part.
+        within_slices: With `centre_slices`, the largest distance in slices between a box and the fused box it
+            joins.
+        least_votes: Fused boxes of fewer boxes than this are left out.
+
+    Returns:
+        The fused boxes.
+
+    Raises:
+        UserError: Shapes do not agree, a corner or score is missing, infinite or negative, or `models` or
+            `iou_above` is out of range.
+
+    Example:
+        >>> found = fuse_boxes([[0, 0, 10, 10], [0, 0, 10, 12]], [0.9, 0.6], models=2)
+        >>> found.votes.tolist(), found.scores.round(3).tolist(), found.boxes.round(1).tolist()
+        ([2], [0.75], [[0.0, 0.0, 10.0, 10.8]])
     """
     corners, score = np.asarray(boxes, dtype=np.float64), np.asarray(scores, dtype=np.float64)
     if corners.size == 0:
@@ -137,6 +169,19 @@ def fuse_boxes(
 
 
 def percentile_scores(scores: npt.ArrayLike) -> FloatArray:
-    """Each score as the share of scores at or below it (kind 'weak'), so that models can be fused (DBT-09)."""
+    """Replace each score by the share of scores at or below it (DBT-09).
+
+    Models whose scores are on different scales can then be fused.
+
+    Args:
+        scores: The scores of one model, (n,).
+
+    Returns:
+        Values in (0, 1], (n,): the percentile of kind 'weak'.
+
+    Example:
+        >>> percentile_scores([0.2, 5.0, 0.2, 7.0]).tolist()
+        [0.5, 0.75, 0.5, 1.0]
+    """
     values = np.asarray(scores, dtype=np.float64)
     return np.searchsorted(np.sort(values), values, side="right") / max(1, values.size)

@@ -22,13 +22,14 @@ class NetworkEntry:
     """What is known of a network before it is built.
 
     Attributes:
-        body: From the input size to the body: pixels in, pooled features out.
-        features: How many the body returns.
-        size_px: The side of the input that the published weights were made for.
+        body: From the input size in pixels to the body: pixels in, pooled features out.
+        features: How many features the body returns.
+        size_px: The side of the input that the published weights were made for, in pixels.
         last_conv: The module whose output Grad-CAM weighs (US-23); None for a transformer.
-        style_points: Modules after which MixStyle mixes (US-31): the early ones, where style lives.
-        is_vision_transformer: Its body holds torchvision's as `vit`: a GPU then trains it with `training.fused_vit`.
-        training_gflop: Of one image, forward and backward: for estimates.
+        style_points: Modules after which MixStyle mixes (US-31): the early ones, which hold the style.
+        is_vision_transformer: Whether its body holds torchvision's as `vit`: a GPU then trains it with
+            `training.fused_vit`.
+        training_gflop: GFLOP of one image, forward and backward, for estimates.
     """
 
     body: Callable[[int], nn.Module]
@@ -44,13 +45,13 @@ class Classifier(nn.Module):
     """A body that returns features, and a linear head that returns two logits: benign, malignant.
 
     Dropout before the head takes its mask from outside, because a draw inside a CUDA graph would make a
-    training depend on what runs beside it.
+    training depend on what runs at the same time.
 
     Args:
-        body: Pictures to features.
+        body: The network that turns pictures into features.
         entry: What is known of the network.
         name: One of `NETWORKS`.
-        classes: Logits.
+        classes: The number of logits.
         dropout: The probability that a feature is dropped in training.
     """
 
@@ -84,7 +85,16 @@ class Classifier(nn.Module):
         return self.body(x)
 
     def forward(self, x: torch.Tensor, keep: torch.Tensor | None = None) -> torch.Tensor:
-        """`keep`: 1 where a feature stays, drawn with probability 1 - dropout."""
+        """Return the logits of pictures.
+
+        Args:
+            x: Pictures, [n, 3, size, size].
+            keep: The dropout mask, [n, features]: 1 where a feature stays, drawn with probability 1 -
+                dropout; None: no dropout.
+
+        Returns:
+            [n, classes].
+        """
         features = self.body(x)
         if keep is not None and self.dropout:
             features = features * keep.to(features.dtype) / (1.0 - self.dropout)
@@ -194,14 +204,14 @@ NETWORKS: Mapping[str, NetworkEntry] = {
 def build_network(
     name: str, *, size_px: int | None = None, classes: int = 2, dropout: float = 0.0, seed: int | None = None
 ) -> Classifier:
-    """Build a network with fresh weights; nothing outside is disturbed.
+    """Build a network with fresh weights; the global random state is not changed.
 
     Args:
         name: One of `NETWORKS`.
-        size_px: The side of its input; None: the network's own.
-        classes: Logits.
-        dropout: Before the head.
-        seed: Of the weights; None: they are drawn from torch's generator.
+        size_px: The side of its input in pixels; None: the network's own.
+        classes: The number of logits.
+        dropout: The probability that a feature is dropped before the head.
+        seed: Seed of the weights; None: they are drawn from torch's generator.
 
     Returns:
         The network on the CPU.
@@ -233,7 +243,7 @@ def mix_style(x: torch.Tensor, other: torch.Tensor, weight: torch.Tensor) -> tor
     Args:
         x: Maps, [n, channels, height, width].
         other: The row that each is mixed with.
-        weight: How much of the own style stays; 1: all of it.
+        weight: How much of its own style each picture keeps, 0 to 1.
 
     Returns:
         As `x`.
@@ -258,5 +268,9 @@ def cross_entropy(logits: torch.Tensor, label: torch.Tensor, *, smoothing: float
 
     Returns:
         [n].
+
+    Example:
+        >>> cross_entropy(torch.zeros(1, 2), torch.tensor([1])).round(decimals=4)
+        tensor([0.6931])
     """
     return functional.cross_entropy(logits.float(), label, reduction="none", label_smoothing=smoothing)

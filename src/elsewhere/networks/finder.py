@@ -46,15 +46,15 @@ FINDERS: Mapping[str, FinderEntry] = {
     "finder-small": FinderEntry(encoder=None, widths=(16, 32, 64, 128, 192), decoder=(96, 64, 32, 16)),
     "finder-tiny": FinderEntry(encoder=None, widths=(8, 12, 16, 24, 32), decoder=(24, 16, 12, 8)),
 }
-"""lite0: ImageNet weights, for small sources; small: trained from nothing; tiny: for tests."""
+"""lite0: ImageNet weights, for small sources; small: trained from scratch; tiny: for tests."""
 
 
 class Finder(nn.Module):
-    """Pictures in [0, 1], [n, 3, size, size], to logits of 'lesion' at half the size, [n, 1, size/2, size/2].
+    """A network that finds the lesion: pictures to logits of 'lesion' at half the size.
 
     Args:
         name: One of `FINDERS`.
-        encoder: Returns maps at 1/2, 1/4, 1/8, 1/16 and 1/32.
+        encoder: Returns maps at 1/2, 1/4, 1/8, 1/16 and 1/32 of the input's side.
         entry: What is known of the finder.
     """
 
@@ -70,6 +70,14 @@ class Finder(nn.Module):
         self.head = nn.Conv2d(deep, 1, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the logits of 'lesion' for pictures.
+
+        Args:
+            x: Pictures in [0, 1], [n, 3, size, size].
+
+        Returns:
+            [n, 1, size / 2, size / 2].
+        """
         *skips, y = self.encoder(x * 2.0 - 1.0)
         for step, skip in zip(self.decoder, reversed(skips), strict=True):
             y = step(y, skip)
@@ -88,7 +96,7 @@ class _Up(nn.Module):
 
 
 class _LiteEncoder(nn.Module):
-    """EfficientNet-Lite without its last layer; gives the last value at each of five sizes."""
+    """EfficientNet-Lite without its last layer; it returns the last map at each of five sizes."""
 
     def __init__(self, body: EfficientNetLite) -> None:
         super().__init__()
@@ -108,7 +116,7 @@ class _LiteEncoder(nn.Module):
 
 
 class _PlainEncoder(nn.Module):
-    """Two convolutions a level, the first of which halves."""
+    """Two convolutions per level, the first of which halves the size."""
 
     def __init__(self, widths: tuple[int, ...]) -> None:
         super().__init__()
@@ -141,19 +149,23 @@ def build_finder(
     known: Mapping[str, Path] | None = None,
     seed: int = 0,
 ) -> Finder:
-    """Build a finder; fresh weights are drawn from `seed` and nothing outside is disturbed.
+    """Build a finder; fresh weights are drawn from `seed`, and the global random state is not changed.
 
     Args:
         name: One of `FINDERS`.
         weights: "none", "imagenet", or a file with a whole finder or with the classifier that is the encoder.
         known: Files by "network/weights", for machines that cannot fetch.
-        seed: Of the fresh weights.
+        seed: Seed of the fresh weights.
 
     Returns:
         The network on the CPU.
 
     Raises:
         UserError: The finder is unknown, or its weights are missing or do not fit.
+
+    Example:
+        >>> build_finder("finder-tiny")(torch.zeros(1, 3, 64, 64)).shape
+        torch.Size([1, 1, 32, 32])
     """
     if name not in FINDERS:
         raise unknown_name("finder", name, sorted(FINDERS))
@@ -221,8 +233,11 @@ def check_size(size_px: int) -> None:
 
     Raises:
         UserError: It is no multiple of 32.
+
+    Example:
+        >>> check_size(256)
     """
     if size_px < SIZE_STEP or size_px % SIZE_STEP:
         raise UserError(
-            f"a finder's input of {size_px} px is no multiple of {SIZE_STEP}", fix="Use 256, or 320."
+            f"a finder's input of {size_px} px is not a multiple of {SIZE_STEP}", fix="Use 256, or 320."
         )

@@ -40,6 +40,10 @@ def find_weights(network: str, weights: str, known: Mapping[str, Path] | None = 
 
     Raises:
         UserError: There is no such file, it cannot be fetched, or no weights are published.
+
+    Example:
+        >>> find_weights("tiny-cnn", "none") is None
+        True
     """
     if weights == "none":
         return None
@@ -75,6 +79,10 @@ def weights_digest(network: str, weights: str, known: Mapping[str, Path] | None 
 
     Returns:
         The digest; "" for "none".
+
+    Example:
+        >>> weights_digest("tiny-cnn", "none")
+        ''
     """
     path = find_weights(network, weights, known)
     if path is None:
@@ -133,7 +141,7 @@ def _from_wheel(network: str) -> Path:
         )
     found = sorted(Path(next(iter(spec.submodule_search_locations))).rglob(f"{stem}*.pth"))
     if not found:
-        raise UserError(f"the package {package} holds no weights", fix="Install it anew, or give a file.")
+        raise UserError(f"the package {package} holds no weights", fix="Install it again, or give a file.")
     return found[0]
 
 
@@ -153,7 +161,7 @@ def fetch_weights(url: str, *, what: str, otherwise: str) -> Path:
     """Return the file of `url` among torch's own downloads, fetched where it is not there yet.
 
     Args:
-        url: Of the publisher.
+        url: The publisher's address of the file.
         what: What an error message calls it.
         otherwise: What an error message offers instead.
 

@@ -1,4 +1,4 @@
-"""The protocols that ship. Where a paper and its organisers' code differ, both are here by name."""
+"""The protocols of the package. Where a paper and its organisers' code differ, each has a protocol."""
 
 from __future__ import annotations
 

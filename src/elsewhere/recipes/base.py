@@ -1,8 +1,8 @@
 """What a recipe is: a published method that trains on some cases and predicts others (MRI-14, MRI-15).
 
-A recipe knows neither scenarios nor scores. It is given a `Job` and hands over an answer for each case and task; the
-engine keys, stores and resumes it, and scoring is the same for all. Another package brings a recipe by the
-entry-point group 'elsewhere.recipes'.
+A recipe knows neither scenarios nor scores. It is given a `Job` and hands over an answer for each case and
+task; the engine keys, stores and resumes it, and scoring is the same for all. Another package adds a recipe
+by the entry-point group 'elsewhere.recipes'.
 """
 
 from __future__ import annotations
@@ -39,24 +39,29 @@ __all__ = [
 
 SEGMENTATION, RESPONSE = "segmentation", "response"
 PREDICTING = 0.35
-"""What predicting a case costs, as a part of training on it: a rule of thumb for estimates."""
+"""The cost of predicting a case as a share of the cost of training on it: a rule of thumb for estimates."""
 Value = float | str | None
 Box = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeCase:
-    """What a recipe may know of a case beside its pixels.
+    """What a recipe may know of a case besides its pixels.
 
     Args:
         case: The study's name of the case.
-        dataset: Of the case.
-        group: Cases of one group (a patient, or near-duplicates) must stay on one side of any split a recipe makes.
+        dataset: The dataset that the case comes from.
+        group: Cases of one group (a patient, or near-duplicates) must stay on one side of any split a recipe
+            makes.
         label: 0 or 1, or -1 where it is not known. Always -1 for a case that is only predicted.
-        clinical: Clinical columns (age, subtype, ...). Empty for a predicted case unless the recipe sees 'clinical':
-            MRI-02 withholds them at test time.
-        box: Where the lesion is in a picture: x0, y0, x1, y1. None where it is not known, and for a predicted case
-            unless the recipe sees 'lesion-box'.
+        clinical: Clinical columns (age, subtype, ...). Empty for a predicted case unless the recipe sees
+            'clinical': MRI-02 withholds them at test time.
+        box: Where the lesion is in a picture: x0, y0, x1, y1. None where it is not known, and for a predicted
+            case unless the recipe sees 'lesion-box'.
+
+    Example:
+        >>> RecipeCase(case="D1/001", dataset="D1", group="P1", label=1, clinical={"age": 52.0}).box is None
+        True
     """
 
     case: str
@@ -69,7 +74,15 @@ class RecipeCase:
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeSettings:
-    """Of a recipe: a frozen dataclass of plain values, each with a default."""
+    """The settings of a recipe: a frozen dataclass of plain values, each with a default.
+
+    Example:
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class MySettings(RecipeSettings):
+        ...     epochs: int = 10
+        >>> MySettings(epochs=2)
+        MySettings(epochs=2)
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +90,18 @@ class Prediction:
     """One case's answers, and what they cost.
 
     Args:
-        case: Which.
-        mask: Of the task whose answers are masks: on the case's own grid.
-        probability: Of the task whose answers are probabilities.
-        answers: By task, of any kind: `elsewhere.predictions.answers` says what a kind takes.
-        seconds: The cost of this prediction where it was measured (MRI-12; `recipes.cost`).
-        peak_bytes: Memory; 0 where it was not measured.
-        energy_joule: Energy.
+        case: The name of the case.
+        mask: The answer of the task whose answers are masks: [x, y, z] on the case's own grid, True in the
+            tumour.
+        probability: The answer of the task whose answers are probabilities, 0 to 1.
+        answers: Answers of any kind, by task: `elsewhere.predictions.answers` says what a kind takes.
+        seconds: Wall time of this prediction where it was measured (MRI-12; `recipes.cost`); NaN otherwise.
+        peak_bytes: Peak memory in bytes; 0 where it was not measured.
+        energy_joule: Energy in joules; NaN where it was not measured.
+
+    Example:
+        >>> Prediction(case="D1/001", probability=0.7).peak_bytes
+        0
     """
 
     case: str
@@ -100,25 +118,31 @@ class Job:
     """One training and its predictions, as a recipe is given them.
 
     Args:
-        tasks: What is asked for; at most what the recipe offers.
+        tasks: The tasks that are asked for; at most what the recipe offers.
         train: The cases to learn from.
-        validation: The cases to watch.
+        validation: The cases on which the training is monitored.
         predict: The cases to predict. Their pixels can be read; their truth is hidden.
         volumes: The view of the recipe's source: of the source 'mri' the volumes, of 'pictures' the pictures.
         settings: An instance of the recipe's own `Settings`.
         seed: All randomness comes from it.
-        device: 'cpu', 'cuda', 'cuda:1'.
-        scratch: A folder of this job's own, kept between a killed run and the next: for checkpoints and caches.
-        threads: Of a CPU.
+        device: 'cpu', 'cuda' or 'cuda:1'.
+        scratch: A folder of this job alone, for checkpoints and caches; it survives a run that is killed.
+        threads: CPU threads that the job may use.
         weights: Files of published weights by 'network/imagenet'.
-        progress: Called with what is done, how much, and how much there is.
-        keep: Whether the study keeps this training's weights: a recipe that `keeps` hands them over in
+        progress: Called with the name of the step, how much of it is done, and how much there is.
+        keep: Whether the study saves this training's weights: a recipe that `keeps` hands them over in
             `Trained.weights`.
-        emit: Called once a case and task; what was handed over is packed and may be reused.
+        emit: Called once per case and task; the prediction is packed at once, and its arrays may be reused.
         needs: The outcomes of other trainings that this one uses, by the name that the recipe gives them.
         kinds: The answer kind of each task.
-        key: The training's, to tell jobs that run side by side from each other.
-        name: What a person reads.
+        key: The training's key, which distinguishes jobs that run at the same time.
+        name: The training's name, for a person.
+
+    Example:
+        >>> job = Job(tasks=("response",), train=(), validation=(), predict=(), volumes=None,
+        ...           settings=RecipeSettings(), seed=1, device="cpu", scratch=Path("scratch"))
+        >>> job.keep
+        False
     """
 
     tasks: tuple[str, ...]
@@ -142,23 +166,28 @@ class Job:
 
     @property
     def pixels(self) -> Any:
-        """The view of the recipe's source, whatever it is."""
+        """The view of the recipe's source, whatever the source is."""
         return self.volumes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What a job says of itself when it is done.
+    """What a recipe reports when its job is done.
 
     Args:
-        history: An entry per epoch: epoch, train_loss, validation_loss, seconds.
+        history: One entry per epoch: epoch, train_loss, validation_loss, seconds.
         best_epoch: The epoch whose weights predicted.
         images: Training samples (pictures, patches, crops, slices) seen, repeats counted.
         notes: What a reader of the report must know: cases without a mask, a phase that was missing.
         details: Plain JSON: the fingerprint of the training set, spacing, patch size, chosen subgroups...
-        weights: Where `job.keep`: all that `Recipe.apply` needs, as mappings, lists, numbers, text, bytes, arrays and
-            tensors. Nothing that would have to be pickled: a model from elsewhere must be safe to open.
-        seconds: How long it took, where jobs ran side by side; None: as long as the call.
+        weights: Where `job.keep`: all that `Recipe.apply` needs, as mappings, lists, numbers, text, bytes,
+            arrays and tensors. Nothing that would have to be pickled: a model from another hospital must be
+            safe to open.
+        seconds: How long the training took, where jobs ran at the same time; None: as long as the call.
+
+    Example:
+        >>> Trained(images=40, notes=("2 cases have no mask.",)).best_epoch
+        0
     """
 
     history: tuple[Mapping[str, float], ...] = ()
@@ -175,13 +204,14 @@ class JobBatch:
     """Several jobs of one recipe on one device.
 
     Args:
-        jobs: In the order in which they should begin; each is made when it is asked for.
-        finished: Called when a job is done.
-        failed: Called with the exception that ended a job; the others go on.
-        lanes: How many may run side by side; 0: as the recipe chooses.
-        stop: Asked before a job begins; True leaves the rest undone. An engine's own also answers
-            `too_late_for(job)`.
-        progress: Called with what is done, how much, and how much there is.
+        jobs: The jobs in the order in which they should begin; each is made when it is asked for.
+        finished: Called with a job and what it reports when it is done.
+        failed: Called with a job and the exception that ended it; the other jobs continue.
+        lanes: How many jobs may run at the same time; 0: as the recipe chooses.
+        stop: Asked before a job begins; True leaves the rest undone; None: never. The stop of an engine also
+            answers `too_late_for(job)`.
+        progress: Called with the name of the step, how much of it is done, and how much there is; None:
+            no progress is reported.
     """
 
     jobs: Iterable[Job]
@@ -193,25 +223,38 @@ class JobBatch:
 
 
 class Recipe:
-    """One file each. A subclass sets the class attributes and `run`; `recipes.register(NAME)` names it.
+    """A published method that trains on some cases and predicts others; one file per recipe.
+
+    A subclass sets the class attributes and `run`; `recipes.register(NAME)` names it.
 
     Attributes:
-        title: In words.
+        title: The method in a few words.
         reads: The source whose pixels it is shown; '' for a recipe that looks at none.
         answers: The tasks that it does, each with its answer kind.
-        sees: The kinds of truth that it is given of the cases that it predicts, whatever its settings: the report
-            says so. See `shown`.
+        sees: The kinds of truth that it is given of the cases that it predicts, whatever its settings: the
+            report lists them. See `shown`.
         version: Goes up when the same job would give other numbers: it is part of a training's key.
-        follows: Whose method, and how this differs.
-        keeps: Whether its weights can be kept: `run` hands them over where `job.keep` says so, and `apply` predicts
-            from them.
-        predicts: The parts of a split whose cases it predicts: 'test'; 'validation' where answers are calibrated on it,
-            and 'normal' where cases without a lesion are tested apart.
-        holds_out_validation: Whether the validation part decides at most when training stops and which weights are
-            used. Then the recipe also predicts that part, and its probabilities are calibrated on it.
-        costs: Whether its predictions tell what each of them cost.
-        maps: 'package.module:Class' of what draws relevance maps of its kept weights; '' for none.
+        follows: Whose method it is, and how this recipe differs.
+        keeps: Whether its weights can be saved: `run` hands them over where `job.keep` is set, and `apply`
+            predicts from them.
+        predicts: The parts of a split whose cases it predicts: 'test'; 'validation' where answers are
+            calibrated on it, and 'normal' where cases without a lesion are tested separately.
+        holds_out_validation: Whether the validation part decides at most when training stops and which
+            weights are used. Then the recipe also predicts that part, and its probabilities are calibrated on
+            it.
+        costs: Whether its predictions report what each of them cost.
+        maps: 'package.module:Class' of what draws relevance maps of its saved weights; '' for none.
         needs: The names of the trainings that it may need; `study` plans know how to make them.
+
+    Example:
+        >>> class Half(Recipe):
+        ...     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
+        ...     def run(self, job):
+        ...         for case in job.predict:
+        ...             job.emit(Prediction(case=case.case, probability=0.5))
+        ...         return Trained()
+        >>> Half.settings({})
+        RecipeSettings()
     """
 
     title: ClassVar[str] = ""
@@ -229,42 +272,65 @@ class Recipe:
     Settings: ClassVar[type[RecipeSettings]] = RecipeSettings
 
     def run(self, job: Job) -> Trained:
-        """Train on `job.train`, watch `job.validation`, and `job.emit` every case of `job.predict` for every
-        task of `job.tasks`. All randomness comes from `job.seed`."""
+        """Train on `job.train`, monitor on `job.validation`, and predict `job.predict`.
+
+        Every case of `job.predict` goes to `job.emit`, for every task of `job.tasks`.
+
+        Args:
+            job: What to train and predict. All randomness has to come from `job.seed`.
+
+        Returns:
+            What a report needs to know of the training, with the weights where `job.keep` is set.
+
+        Raises:
+            NotImplementedError: The subclass does not define it.
+        """
         raise NotImplementedError
 
     def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
-        """Predict `job.predict` from `weights`, as `run` handed them over (tuples come back as lists), for a hospital
-        that the training never saw. `job.train` and `job.validation` are empty. Of a recipe that `keeps`."""
+        """Predict `job.predict` from saved weights, for a hospital that the training never saw.
+
+        Only a recipe that `keeps` needs it. `job.train` and `job.validation` are empty.
+
+        Args:
+            job: What to predict.
+            weights: What `run` handed over in `Trained.weights`; tuples come back as lists.
+
+        Returns:
+            What a report needs to know of the predictions.
+
+        Raises:
+            NotImplementedError: The subclass does not define it.
+        """
         raise NotImplementedError
 
     def run_many(self, batch: JobBatch) -> None:
-        """Run several jobs: one after another, unless a recipe shares a device better than that.
+        """Run several jobs: one after another, unless a recipe overrides this to share a device.
 
         Args:
-            batch: The jobs, and whom to tell what came of them.
+            batch: The jobs, and the functions to call with their outcomes.
         """
         for job in batch.jobs:
             if batch.stop is not None and batch.stop():
                 return
             try:
                 trained = self.run(job) or Trained()
-            except Exception as error:  # noqa: BLE001 - a stranger's code; whoever asked decides what it means
+            except Exception as error:  # noqa: BLE001 - another author's code; the caller decides
                 batch.failed(job, error)
             else:
                 batch.finished(job, trained)
 
     @classmethod
     def shown(cls, settings: Any, needs: Collection[str] = ()) -> frozenset[str]:
-        """The kinds of truth that a training with these settings is shown of the cases that it predicts.
+        """Return the kinds of truth that a training is shown of the cases that it predicts.
 
         Args:
             settings: An instance of `Settings`.
             needs: The names of the other trainings whose answers it uses.
 
         Returns:
-            Kinds of `elsewhere.inputs.source`. Without 'breast-box', say, `job.volumes.breast_box` of a predicted case
-            is None, and the breasts have to be found.
+            Kinds of `elsewhere.inputs.source`. Without 'breast-box', for example, `job.volumes.breast_box` of
+            a predicted case is None, and the breasts have to be found.
         """
         return cls.sees
 
@@ -282,13 +348,38 @@ class Recipe:
 
     @classmethod
     def files(cls, settings: Any) -> Mapping[str, Path]:
-        """Files and folders that these settings name, by setting: their bytes are a part of a training's key. A
-        folder 'masks' must not hold the experts' (MRI-02)."""
+        """Return the files and folders that these settings name, by setting.
+
+        Their bytes are a part of a training's key. A folder 'masks' must not hold the experts' masks
+        (MRI-02).
+
+        Args:
+            settings: An instance of `Settings`.
+
+        Returns:
+            The paths; empty where the settings name none.
+        """
         return {}
 
     @classmethod
     def settings(cls, values: Mapping[str, Any], *, where: str = "") -> RecipeSettings:
-        """The recipe's settings from a study file; a key it does not know is refused with its neighbours."""
+        """Make the recipe's settings from a study file.
+
+        Args:
+            values: Settings by name, as the file holds them; the rest have their defaults.
+            where: The place in the file that messages name.
+
+        Returns:
+            An instance of `Settings`.
+
+        Raises:
+            UserError: A name is unknown (the message lists similar names), or a value is not of the type of
+                its default.
+
+        Example:
+            >>> Recipe.settings({})
+            RecipeSettings()
+        """
         known = {f.name: f for f in dataclasses.fields(cls.Settings)}
         for name in values:
             if name not in known:
@@ -316,13 +407,15 @@ class Recipe:
 
     @classmethod
     def key_content(cls, training: Training, cases: Cases) -> Mapping[str, Any]:
-        """What a training's key depends on: the recipe with its settings, the seed, and what it is given of its
-        training and validation parts: pixels, mask, label, clinical values, and which of them share a dataset or a
-        group. Names do not count, and what is predicted does not (see `Outcome.covers`).
+        """Return what a training's key depends on.
+
+        This is the recipe with its settings, the seed, and what it is given of its training and validation
+        parts: pixels, mask, label, clinical values, and which cases share a dataset or a group. Names do not
+        count, and what is predicted does not (see `Outcome.covers`).
 
         Args:
-            training: Without its key.
-            cases: Of the study.
+            training: The training, without its key.
+            cases: The cases of the study.
 
         Returns:
             Plain JSON.
@@ -354,124 +447,247 @@ class Recipe:
 
     @classmethod
     def fingerprints(cls, spec: RecipeSpec, cases: Cases) -> npt.NDArray[np.uint64]:
-        """What a training sees of every case: its pixels, and clinical values where it reads them.
+        """Return what a training sees of every case: its pixels, and clinical values where it reads them.
 
         Args:
             spec: The recipe as the study asks for it.
-            cases: Of the study.
+            cases: The cases of the study.
 
         Returns:
-            A number for each case, another one where what is seen differs.
+            One number per case, a different one where what is seen differs.
         """
         prints = cases.fingerprints(with_box=False)
         return mixed_prints(prints, cases.clinical_prints) if spec.clinical else prints
 
     @classmethod
     def label(cls, spec: RecipeSpec) -> str:
-        """What trains, in a word."""
+        """Return the short name of what trains, for lists and progress.
+
+        Args:
+            spec: The recipe as the study asks for it.
+
+        Returns:
+            The name of the recipe, or of its network.
+        """
         return spec.name
 
     @classmethod
     def group(cls, spec: RecipeSpec) -> str:
-        """Trainings of one group share what is prepared for them: they are trained side by side."""
+        """Return the group of a training.
+
+        Trainings of one group share what is prepared for them and train at the same time.
+
+        Args:
+            spec: The recipe as the study asks for it.
+
+        Returns:
+            The name of the group.
+        """
         return spec.name
 
     @classmethod
     def published_weights(cls, spec: RecipeSpec) -> tuple[str, ...]:
-        """The networks whose ImageNet weights a training starts from: by its settings `weights` and `network`."""
+        """Return the networks whose ImageNet weights a training starts from.
+
+        They follow from its settings `weights` and `network`.
+
+        Args:
+            spec: The recipe as the study asks for it.
+
+        Returns:
+            Names of networks; empty where it starts from none.
+        """
         network = spec.settings.get("network")
         starts = spec.settings.get("weights") == "imagenet" and isinstance(network, str)
         return (str(network),) if starts else ()
 
     @classmethod
     def needs_truth(cls, spec: RecipeSpec) -> bool:
-        """Whether the experts' annotations must travel with its cases to a bare machine."""
+        """Say whether the experts' annotations must travel with its cases to a bare GPU machine.
+
+        Args:
+            spec: The recipe as the study asks for it.
+
+        Returns:
+            True where it needs them.
+        """
         return True
 
     @classmethod
     def describe(cls, spec: RecipeSpec) -> dict[str, Any]:
-        """What a list of trainings says of it."""
+        """Describe a training for a list of trainings.
+
+        Args:
+            spec: The recipe as the study asks for it.
+
+        Returns:
+            Plain JSON: recipe, version and settings.
+        """
         return {"recipe": spec.name, "version": spec.version, "settings": dict(spec.settings)}
 
     # What an estimate asks
 
     @classmethod
     def effort(cls, training: Training, cases: Cases) -> float:
-        """How much there is to do, in a unit of the recipe's own: trainings that are `alike` take as many seconds for
-        each."""
+        """Estimate how much a training has to do, in a unit of the recipe's own.
+
+        Trainings that are `alike` take the same number of seconds per unit.
+
+        Args:
+            training: The training, with its parts.
+            cases: The cases of the study.
+
+        Returns:
+            Training cases, plus `PREDICTING` times the predicted cases.
+        """
         return len(training.train) + PREDICTING * len(training.predict)
 
     @classmethod
     def samples(cls, training: Training, cases: Cases) -> int:
-        """How many samples it trains on at most, repeats counted."""
+        """Return how many samples a training learns from at most, repeats counted.
+
+        Args:
+            training: The training, with its parts.
+            cases: The cases of the study.
+
+        Returns:
+            The number of samples.
+        """
         return len(training.train)
 
     @classmethod
     def effort_done(cls, training: Training, info: Mapping[str, Any]) -> float:
-        """The effort of a training that is done; `info` is what its store says of it. 0 where it tells nothing."""
+        """Return the effort of a training that is done, in the unit of `effort`.
+
+        Args:
+            training: The training, with its parts.
+            info: What its store reports of it.
+
+        Returns:
+            The effort; 0 where `info` does not say.
+        """
         return max(len(training.train) + PREDICTING * len(training.predict), 1.0)
 
     @classmethod
     def alike(cls, spec: RecipeSpec) -> str:
-        """Trainings of which this is the same take the same time for the same effort."""
+        """Return a text that is the same for trainings that take the same time for the same effort.
+
+        Args:
+            spec: The recipe as the study asks for it.
+
+        Returns:
+            The text.
+        """
         return spec.text
 
     @classmethod
     def rough_seconds(cls, spec: RecipeSpec, device: str, cores: int) -> float | None:
-        """Seconds for each effort on a 'cpu' of so many cores, or a 'cuda' GPU, of which nothing is known yet.
+        """Guess the seconds per unit of effort on a machine of which nothing is known yet.
+
+        Args:
+            spec: The recipe as the study asks for it.
+            device: 'cpu' or 'cuda'.
+            cores: Cores of the CPU.
 
         Returns:
-            None where it would be a mere guess: a recipe may be a coin or a week on a GPU.
+            Seconds; None where it would be a mere guess: a recipe may be a coin or a week on a GPU.
         """
         return None
 
     @classmethod
     def together(cls, spec: RecipeSpec) -> int:
-        """How many of its trainings share a GPU."""
+        """Return how many trainings of this recipe share a GPU.
+
+        Args:
+            spec: The recipe as the study asks for it.
+
+        Returns:
+            1 or more.
+        """
         return 1
 
 
 def recipe_of(name: str) -> type[Recipe]:
-    """The registered recipe of this name.
+    """Return the registered recipe of a name.
 
     Args:
-        name: As it is registered.
+        name: The name that it is registered by.
 
     Returns:
         The class.
 
     Raises:
         UserError: There is none; the message lists near matches.
+
+    Example:
+        >>> recipe_of("random").title
+        'Random classifier'
     """
     return cast(type[Recipe], recipes.get(name))
 
 
 def codes(values: Sequence[str]) -> list[int]:
-    """Number each value by its first appearance: names do not count, who shares one does."""
+    """Number each value by its first appearance: names do not count, who shares one does.
+
+    Args:
+        values: Names, such as the dataset of each case.
+
+    Returns:
+        One number per value, from 0 on.
+
+    Example:
+        >>> codes(["B", "A", "B"])
+        [0, 1, 0]
+    """
     seen: dict[str, int] = {}
     return [seen.setdefault(value, len(seen)) for value in values]
 
 
 def mixed_prints(one: npt.NDArray[np.uint64], two: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Two fingerprints of each case as one."""
+    """Combine two fingerprints of each case into one.
+
+    Args:
+        one: One fingerprint per case, (n,).
+        two: Another fingerprint per case, (n,).
+
+    Returns:
+        One number per case, (n,), a different one where either fingerprint differs.
+
+    Example:
+        >>> one = np.array([1, 2], dtype=np.uint64)
+        >>> bool(mixed_prints(one, one)[0] != mixed_prints(one, one[::-1])[0])
+        True
+    """
     pairs = np.column_stack([one, two]).astype("<u8")
     heads = b"".join(hashlib.sha256(pair.tobytes()).digest()[:8] for pair in pairs)
     return np.frombuffer(heads, dtype="<u8").astype(np.uint64)
 
 
 def sees_clinical(recipe: type[Recipe]) -> bool:
-    """Whether a recipe reads clinical columns of the cases that it predicts."""
+    """Say whether a recipe reads clinical columns of the cases that it predicts.
+
+    Args:
+        recipe: The recipe.
+
+    Returns:
+        True where it does.
+
+    Example:
+        >>> sees_clinical(recipe_of("clinical")), sees_clinical(recipe_of("radiomics"))
+        (True, False)
+    """
     return CLINICAL in recipe.sees
 
 
 def given_words(
     recipe: type[Recipe], values: Mapping[str, Any] | None = None, needs: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Say in words what a recipe is given of a tested case beside its pixels.
+    """Say in words what a recipe is given of a tested case besides its pixels.
 
     Args:
         recipe: The recipe.
-        values: Its settings, as a study file holds them. Settings that this version does not take count as none.
+        values: Its settings, as a study file holds them. Settings that this version does not take count as
+            none.
         needs: The names of the other trainings whose answers it uses.
 
     Returns:
@@ -508,5 +724,17 @@ def _neighbours(name: str, known: list[str]) -> str:
 
 
 def of_label(cases: Sequence[RecipeCase]) -> tuple[RecipeCase, ...]:
-    """Those whose outcome is known."""
+    """Return the cases whose outcome is known.
+
+    Args:
+        cases: Cases with a label of 0, 1 or -1.
+
+    Returns:
+        Those with 0 or 1, in their order.
+
+    Example:
+        >>> case = RecipeCase(case="a", dataset="D", group="a", label=-1, clinical={})
+        >>> of_label([case])
+        ()
+    """
     return tuple(case for case in cases if case.label >= 0)

@@ -1,4 +1,4 @@
-"""Imports every recipe that ships, so that it registers. One line a file, in alphabetical order."""
+"""Imports every recipe that ships, so that it registers. One line per file, in alphabetical order."""
 
 from __future__ import annotations
 

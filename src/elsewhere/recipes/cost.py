@@ -1,14 +1,15 @@
 """What a case costs: latency, peak memory, energy (MRI-12, which the study asks for and has not measured).
 
-Two ways. `CostMeter` goes around each prediction as it happens: cheap, but the first cases pay for warming up
-and whatever else runs is in it. `measure_cost` repeats one prediction under control (warm-up, the device waited
-for on both sides, quartiles, who else is on the device, temperature and clocks); a recipe calls it after its last
-case, while its network is still in memory, and puts `Cost.to_dict()` into `Trained.details["cost"]`.
+There are two ways. `CostMeter` measures each prediction as it happens: cheap, but it includes warming up for
+the first cases, and other programs on the device. `measure_cost` repeats one prediction under control
+(warm-up, waiting for the device before and after, quartiles, other programs, temperature and clocks); a
+recipe calls it after its last case, while its network is still in memory, and puts `Cost.to_dict()` into
+`Trained.details["cost"]`.
 
 **Seconds** are wall time from a device that has nothing left to do to one that again has nothing left to do.
 **Peak memory** on CUDA is torch's largest allocation, the network's weights included; on a CPU the largest
-resident memory above what was resident at the start, so the weights are not in it. **Energy** is the device's own
-counter over all repeats, divided by them; idle power is in it, and so is whatever shares the device.
+resident memory above what was resident at the start, so the weights are not in it. **Energy** is the device's
+own counter over all repeats, divided by them; it includes idle power and other programs on the device.
 """
 
 from __future__ import annotations
@@ -40,13 +41,28 @@ _WARM_GPU_DEGREES = 5
 ON_CUDA = "largest allocation of torch on the device, weights included"
 ON_CPU = "largest resident memory of the process above the start of the prediction"
 ON_CPU_EVER = "largest resident memory of the process ever: this system cannot reset it"
-LOST = "the device's counter failed along the way"
-NOT_KNOWN = "this system does not tell the resident memory"
+LOST = "the device's energy counter failed during the measurement"
+NOT_KNOWN = "this system does not report the resident memory"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """One prediction, repeated. `seconds` is the median; `energy_joule` None says why in `notes`."""
+    """The cost of one prediction, from repeated measurements.
+
+    Args:
+        seconds: Median wall time of a prediction, in seconds.
+        seconds_q1: First quartile of the wall time.
+        seconds_q3: Third quartile of the wall time.
+        repeats: How many predictions were timed.
+        peak_bytes: Peak memory in bytes.
+        peak_kind: What the peak memory counts, in words.
+        energy_joule: Mean energy of a prediction in joules; None where it could not be measured: `notes` say
+            why.
+        energy_source: The counter that gave the energy; empty for none.
+        device: The name of the GPU or the processor.
+        exclusive: Whether nothing else ran on the device.
+        notes: Conditions that a reader must know, such as other programs on the device.
+    """
 
     seconds: float
     seconds_q1: float
@@ -61,11 +77,20 @@ class Cost:
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the cost as plain JSON.
+
+        Returns:
+            The fields by name.
+        """
         return asdict(self) | {"notes": list(self.notes)}
 
 
 class PeakMemory:
-    """The peak since `reset`, of a CUDA device or of this process."""
+    """The peak memory of a CUDA device or of this process, since the last `reset`.
+
+    Args:
+        device: 'cpu', 'cuda' or 'cuda:1'.
+    """
 
     def __init__(self, device: str) -> None:
         self.kind = NOT_KNOWN
@@ -81,6 +106,7 @@ class PeakMemory:
                 self.kind = ON_CPU_EVER
 
     def reset(self) -> None:
+        """Start a new measurement."""
         if self.kind == ON_CUDA:
             import torch
 
@@ -90,6 +116,11 @@ class PeakMemory:
             self._start = _resident("VmRSS")
 
     def peak(self) -> int:
+        """Return the peak since the last `reset`.
+
+        Returns:
+            Bytes, as `kind` says in words; 0 where the system does not report memory.
+        """
         if self.kind == ON_CUDA:
             import torch
 
@@ -103,7 +134,11 @@ def _resident(what: str) -> int:
 
 
 def wait_for(device: str) -> None:
-    """Until the device has done all it was given; a CPU always has."""
+    """Wait until the device has done all the work it was given; a CPU always has.
+
+    Args:
+        device: 'cpu', 'cuda' or 'cuda:1'.
+    """
     if device.startswith("cuda"):
         import torch
 
@@ -111,7 +146,14 @@ def wait_for(device: str) -> None:
 
 
 def device_name(device: str) -> str:
-    """As a reader knows it: 'NVIDIA H200', or the processor's name and how many of its cores torch uses."""
+    """Return the name of a device, as a reader knows it.
+
+    Args:
+        device: 'cpu', 'cuda' or 'cuda:1'.
+
+    Returns:
+        The GPU's name, such as 'NVIDIA H200'; or the processor's name and how many threads torch uses.
+    """
     if device.startswith("cuda"):
         import torch
 
@@ -130,15 +172,27 @@ def device_name(device: str) -> str:
 
 
 class CostMeter:
-    """Around each case's prediction; reused from case to case.
+    """Measure the cost of each case's prediction as it happens; one meter is reused from case to case.
 
         meter = CostMeter(job.device)
         with meter:
             mask = predict(case)
         job.emit(Prediction(case=case, mask=mask, **meter.fields()))
 
-    Two waits for the device and two readings of its counters a case: under a millisecond. A case that took
-    less than half a second has no energy of its own: the counters are coarser than that.
+    A case costs two waits for the device and two readings of its counters: under a millisecond. A case that
+    took less than half a second has no energy of its own: the counters are coarser than that.
+
+    Args:
+        device: 'cpu', 'cuda' or 'cuda:1'.
+        clock: Returns seconds, for tests.
+        counter: The energy counter; None: the device's own where it has one.
+        energy: Whether energy is measured.
+
+    Example:
+        >>> with CostMeter(energy=False) as meter:
+        ...     total = sum(range(1000))
+        >>> sorted(meter.fields()), meter.seconds > 0
+        (['energy_joule', 'peak_bytes', 'seconds'], True)
     """
 
     def __init__(
@@ -176,7 +230,11 @@ class CostMeter:
             self.energy_joule = _joule(self._counter) - self._joule
 
     def fields(self) -> dict[str, Any]:
-        """`seconds`, `peak_bytes` and `energy_joule` of a `Prediction`."""
+        """Return what the last block cost, as fields of a `Prediction`.
+
+        Returns:
+            `seconds`, `peak_bytes` and `energy_joule`.
+        """
         return {
             "seconds": self.seconds,
             "peak_bytes": self.peak_bytes,
@@ -193,10 +251,29 @@ def measure_cost(
     clock: Callable[[], float] = time.perf_counter,
     counter: EnergyCounter | None = None,
 ) -> Cost:
-    """One prediction again and again under control; `clock` and `counter` can be given for tests.
+    """Measure one prediction again and again under control.
 
-    The energy is that of all repeats together, divided by them: a counter that moves every 100 ms still tells
-    the energy of a prediction of 50 ms when there are enough of them. Quartiles are the inclusive ones.
+    The energy is that of all repeats together, divided by them: a counter that moves every 100 ms still
+    measures the energy of a prediction of 50 ms when there are enough of them. Quartiles are the inclusive
+    ones.
+
+    Args:
+        predict_one: Makes the prediction.
+        device: 'cpu', 'cuda' or 'cuda:1'.
+        repeats: How many predictions are timed.
+        warmup: How many predictions come first and are not timed.
+        clock: Returns seconds, for tests.
+        counter: The energy counter; None: the device's own where it has one.
+
+    Returns:
+        The cost.
+
+    Raises:
+        UserError: `repeats` is less than 1, or `warmup` is negative.
+
+    Example:
+        >>> measure_cost(lambda: sum(range(1000)), repeats=3).repeats
+        3
     """
     return controlled_cost(
         lambda _: predict_one(),
@@ -219,13 +296,32 @@ def controlled_cost(
     clock: Callable[[], float] = time.perf_counter,
     counter: EnergyCounter | None = None,
 ) -> Cost:
-    """The same over several cases: every case `repeats` times, one distribution over all of them.
+    """Measure the predictions of several cases under control, as one distribution over all of them.
 
-    What a recipe calls at the end of its unit, with a few of the cases it predicted.
+    A recipe calls it at the end of its job, with a few of the cases it predicted.
+
+    Args:
+        predict: Predicts one of `cases`.
+        cases: What `predict` is called with, each `repeats` times.
+        device: 'cpu', 'cuda' or 'cuda:1'.
+        repeats: How many times each case is timed.
+        warmup: How many times each case is predicted first without being timed.
+        clock: Returns seconds, for tests.
+        counter: The energy counter; None: the device's own where it has one.
+
+    Returns:
+        The cost.
+
+    Raises:
+        UserError: There is no case, `repeats` is less than 1, or `warmup` is negative.
+
+    Example:
+        >>> controlled_cost(lambda size: sum(range(size)), [10, 1000], repeats=2).repeats
+        4
     """
     if repeats < 1 or warmup < 0 or not cases:
         raise UserError(
-            f"{repeats} repeats, {warmup} to warm up and {len(cases)} cases are nothing to measure",
+            f"{repeats} repeats, {warmup} to warm up and {len(cases)} cases cannot be measured",
             fix="Ask for at least one case and one repeat.",
         )
     why_none = "a counter given by the caller"
@@ -275,7 +371,7 @@ def controlled_cost(
 
 
 def _joule(counter: EnergyCounter | None) -> float:
-    """NaN without a counter, or where it fails: a prediction is worth more than its cost."""
+    """Read the counter; NaN without one, or where it fails: a prediction matters more than its cost."""
     try:
         return counter.joule() if counter else math.nan
     except (OSError, ValueError):
@@ -305,7 +401,7 @@ def _coarse(counter: EnergyCounter | None, total: float) -> list[str]:
 
 
 def _conditions(gpu: Gpu | None, degrees_before: int | None) -> list[str]:
-    """Temperature and clocks at the end, and what slowed the device: a hot card is another card."""
+    """Report temperature and clocks at the end, and what slowed the device: a hot GPU is slower."""
     if gpu is None:
         return []
     notes = []

@@ -1,8 +1,9 @@
 """What a device reports of its energy, clocks and other users (MRI-12): NVML for a GPU, RAPL for a CPU.
 
-NVML comes with the driver; the package nvidia-ml-py (extra `train`) reads it. Without either there is no energy, and
-the cost says why. NVML's counter of energy is the whole board's since the driver was loaded; RAPL's is the whole
-processor's: both hold what other programs use at the same time, which is why a cost says whether it was alone.
+NVML comes with the driver; the package nvidia-ml-py (extra `train`) reads it. Without either there is no
+energy, and the cost says why. NVML's energy counter is that of the whole board since the driver was loaded;
+RAPL's is that of the whole processor. Both include what other programs use at the same time, so a cost
+reports whether any ran.
 """
 
 from __future__ import annotations
@@ -32,11 +33,24 @@ class EnergyCounter(Protocol):
 
     source: str
 
-    def joule(self) -> float: ...
+    def joule(self) -> float:
+        """Return the count at this moment, in joules."""
+        ...
 
 
 class SampledPower:
-    """Power readings integrated by the trapezoid rule, for a device that tells watts and no energy."""
+    """Power readings integrated by the trapezoid rule, for a device that reports watts but no energy.
+
+    Args:
+        watts: Returns the power at this moment, in watts.
+        source: The name of the counter, for reports.
+        clock: Returns seconds, for tests.
+
+    Example:
+        >>> seconds = iter([0.0, 2.0])
+        >>> SampledPower(lambda: 50.0, "test", clock=lambda: next(seconds)).joule()
+        100.0
+    """
 
     def __init__(
         self, watts: Callable[[], float], source: str, *, clock: Callable[[], float] = time.monotonic
@@ -47,7 +61,13 @@ class SampledPower:
         self._total, self._last, self._at = 0.0, watts(), clock()
 
     def joule(self) -> float:
-        """Also takes a reading: between two calls that are far apart `watch` should run."""
+        """Take a reading and return the energy so far.
+
+        Between two calls that are far apart `watch` should run.
+
+        Returns:
+            Joules.
+        """
         with self._lock:
             power, now = self._watts(), self._clock()
             self._total += 0.5 * (power + self._last) * (now - self._at)
@@ -55,7 +75,11 @@ class SampledPower:
             return self._total
 
     def watch(self) -> SampledPower:
-        """Reads on, every 20 ms, in a thread that ends with the program."""
+        """Take a reading every 20 ms, in a thread that ends with the program.
+
+        Returns:
+            The same counter.
+        """
 
         def go_on() -> None:
             while True:
@@ -67,7 +91,16 @@ class SampledPower:
 
 
 class Rapl:
-    """The packages of the processor, from Linux powercap; a counter that has come round is put right."""
+    """The energy of the processor's packages, from Linux powercap.
+
+    A counter that has wrapped around is corrected.
+
+    Args:
+        root: The folder of powercap; None: that of this machine.
+
+    Raises:
+        OSError: The machine has no RAPL counters.
+    """
 
     def __init__(self, root: Path | None = None) -> None:
         root = root or POWERCAP
@@ -85,6 +118,11 @@ class Rapl:
         self.source = f"RAPL, {len(zones)} package{'s' * (len(zones) > 1)}: the whole processor"
 
     def joule(self) -> float:
+        """Return the energy since the counter was opened.
+
+        Returns:
+            Joules, of all packages together.
+        """
         for i, file in enumerate(self._files):
             now = int(file.read_text())
             self._total += now - self._last[i] + (self._range[i] if now < self._last[i] else 0)
@@ -96,7 +134,7 @@ class Gpu:
     """One GPU as NVML sees it.
 
     Args:
-        uuid: Of the GPU, with or without its prefix; None: it is found by its number.
+        uuid: The UUID of the GPU, with or without its prefix; None: it is found by its number.
         index: The number that NVML gives it.
         nvml: The module `pynvml` of nvidia-ml-py; None: it is imported.
 
@@ -203,8 +241,19 @@ class _BoardEnergy:
 
 
 def open_gpu(device: str) -> Gpu:
-    """The GPU that torch calls `device`; found by its UUID, since the two may count differently. OSError where
-    there is no NVML or it does not know the device."""
+    """Open the GPU that torch calls `device`.
+
+    It is found by its UUID, since torch and NVML may count differently.
+
+    Args:
+        device: 'cuda' or 'cuda:1'.
+
+    Returns:
+        The GPU as NVML sees it.
+
+    Raises:
+        OSError: There is no NVML, or it does not know the device.
+    """
     import torch
 
     index = torch.device(device).index
@@ -214,23 +263,38 @@ def open_gpu(device: str) -> Gpu:
 
 
 def energy_counter(device: str) -> tuple[EnergyCounter | None, str]:
-    """The counter of a device and its name, or None and why there is none."""
+    """Return the energy counter of a device, or the reason why there is none.
+
+    Args:
+        device: 'cpu', 'cuda' or 'cuda:1'.
+
+    Returns:
+        The counter and its name; or None and the reason.
+    """
     try:
         counter: EnergyCounter = open_gpu(device).energy() if device.startswith("cuda") else Rapl()
         counter.joule()
     except PermissionError:
-        return None, "the energy counters may be read by the administrator alone"
+        return None, "only the administrator may read the energy counters"
     except (OSError, ValueError) as error:
         return None, str(error) or type(error).__name__
     return counter, counter.source
 
 
 def busy_with_others(device: str, gpu: Gpu | None) -> str:
-    """Why this device is not ours alone, in words; empty where it seems to be."""
+    """Say why a device is not used by this program alone.
+
+    Args:
+        device: 'cpu', 'cuda' or 'cuda:1'.
+        gpu: The GPU as NVML sees it; None: the load of this machine counts.
+
+    Returns:
+        The reason in words; empty where nothing else seems to run.
+    """
     if gpu is not None:
         programs = gpu.programs()
         if programs is not None and programs > 1:
-            return f"{programs - 1} other programs hold the GPU"
+            return f"{programs - 1} other programs use the GPU"
         return ""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0

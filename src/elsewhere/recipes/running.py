@@ -1,12 +1,12 @@
-"""A recipe as a training of the engine: what it is given, and what it must have handed over (MRI-02, MRI-17).
+"""A recipe as a training of the engine: what it is given, and what it has to hand over (MRI-02, MRI-17).
 
-A recipe is a stranger's code as likely as ours. It sees no truth and no label of what it only predicts, unless it
-says that it does, and no case that is not its own; a patient on both sides stops it before it begins. What it emits
-is checked as it comes.
+A recipe may be another author's code. It sees no truth and no label of the cases that it only predicts,
+unless it declares that it does, and no case that is not its own; a patient on both sides stops it before it
+begins. Every answer is checked when it is emitted.
 
-All this guards against mistakes, not against malice: no attribute leads from a job to what is hidden, but code of the
-same process can reach anything that the process holds. A barrier is the sandbox alone, where a recipe runs on a
-machine that does not hold the truth (MRI-17).
+All this guards against mistakes, not against malice: no attribute leads from a job to what is hidden, but
+code of the same process can reach anything that the process holds. Only the sandbox is a barrier, where a
+recipe runs on a machine that does not hold the truth (MRI-17).
 """
 
 from __future__ import annotations
@@ -48,21 +48,22 @@ def train_all(
     stop: Callable[[], bool] | None = None,
     threads: int = 1,
 ) -> None:
-    """Train on one device: the trainings of each recipe after those of another.
+    """Train on one device, one recipe after another.
 
-    A recipe that raises has failed with its message, and the others go on. What no training here can do without ends
-    the run: any UserError but a TrainingError, a package that is not installed, memory of the GPU.
+    A recipe that raises has failed with its message, and the others continue. An error that every training on
+    this machine would meet ends the run: any UserError but a TrainingError, a package that is not installed,
+    too little memory of the GPU.
 
     Args:
         units: The trainings.
         work: What they refer to.
         device: 'cpu', 'cuda', 'cuda:1'.
-        lanes: How many may run side by side; 0: as each recipe chooses.
+        lanes: How many trainings may run at the same time; 0: as each recipe chooses.
         finished: Called with a training and its outcome.
         failed: Called with a training and the reason.
-        progress: Called with what is done, how much, and how much there is.
+        progress: Called with the name of the step, how much of it is done, and how much there is.
         stop: Asked before a training begins; True leaves the rest undone.
-        threads: Of a CPU.
+        threads: CPU threads that a training may use.
 
     Raises:
         UserError: As above.
@@ -105,12 +106,12 @@ def run_training(
         unit: The training.
         work: What it refers to.
         device: 'cpu', 'cuda', 'cuda:1'.
-        threads: Of a CPU.
-        progress: Called with what is done, how much, and how much there is.
-        weights: Of an earlier training: then they are applied, and nothing is trained.
+        threads: CPU threads that a training may use.
+        progress: Called with the name of the step, how much of it is done, and how much there is.
+        weights: Saved weights of an earlier training: they are applied, and nothing is trained; None: train.
 
     Returns:
-        What it gave, checked.
+        The outcome, checked.
 
     Raises:
         UserError: The training asks for what its recipe does not do, or has a patient on both sides.
@@ -127,7 +128,7 @@ def run_training(
 
 
 def find_recipe(spec: RecipeSpec) -> type[Recipe]:
-    """The recipe of a spec, at the version that the spec names.
+    """Return the recipe of a spec, at the version that the spec names.
 
     Args:
         spec: What a training asks for.
@@ -161,11 +162,11 @@ def _owner(recipe: type[Recipe]) -> str:
 
 
 def check_sides(unit: Training, cases: Cases) -> None:
-    """See that no group trains and validates, and that none that trains or validates is tested (US-11).
+    """Check that no group trains and validates, and that none that trains or validates is tested (US-11).
 
     Args:
         unit: The training.
-        cases: Of its work.
+        cases: The cases of the study.
 
     Raises:
         UserError: One does; the message names it.
@@ -187,13 +188,13 @@ def check_sides(unit: Training, cases: Cases) -> None:
             raise UserError(
                 f"'{both[0]}' {words} ({len(both)} such groups in all)",
                 where=f"unit {unit.name or unit.key}",
-                fix="Plan the study again: a patient stays on one side (US-11).",
+                fix="Plan the study again: a patient must stay on one side of the split.",
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Machine:
-    """On what trainings run."""
+    """The device and threads on which trainings run."""
 
     device: str
     threads: int
@@ -201,7 +202,7 @@ class _Machine:
 
 
 class _NoPixels:
-    """The view of a recipe that looks at none."""
+    """The view of a recipe that looks at no pixels."""
 
     def __contains__(self, case: str) -> bool:
         return False
@@ -215,7 +216,7 @@ class _Prepared:
     job: Job
     collected: _Collected
     borrowed: Path | None = None
-    """A scratch folder that goes when the job is done."""
+    """A scratch folder that is removed when the job is done."""
 
     def outcome(self, trained: Trained, cases: Cases, *, seconds: float) -> Outcome:
         return self.collected.outcome(trained, cases, seconds=seconds, device=self.job.device)
@@ -226,7 +227,20 @@ class _Prepared:
 
 
 def prepare(unit: Training, work: Work, machine: _Machine) -> _Prepared:
-    """What the recipe is given. Patients on both sides are refused here once more (US-11)."""
+    """Make the job that a recipe is given; a patient on both sides is refused here once more (US-11).
+
+    Args:
+        unit: The training, with its parts and settings.
+        work: Cases, sources of pixels, weights and outcomes that trainings of a study refer to.
+        machine: The device and threads that it runs on.
+
+    Returns:
+        The job, and what gathers its answers.
+
+    Raises:
+        UserError: A patient is in the training part and among the predicted cases, a setting is unknown, or a
+            training that it needs is missing.
+    """
     recipe, cases = find_recipe(unit.recipe), work.cases
     check_sides(unit, cases)
     learnt = frozenset({*unit.train, *unit.validation})
@@ -285,7 +299,7 @@ def _needed(unit: Training, work: Work) -> dict[str, Outcome]:
     for role, key in unit.needs.items():
         if work.outcomes is None:
             raise UserError(
-                f"the training that gives its {role} is not at hand ({key})",
+                f"the training that provides its {role} is not available ({key})",
                 where=f"unit {unit.name or unit.key}",
                 fix="Run both in one store.",
             )
@@ -315,7 +329,7 @@ def _scratch(unit: Training, work: Work) -> Path:
 
 
 class _Runner:
-    """Turns trainings into jobs one by one, and what became of a job into an outcome or a reason."""
+    """Turn trainings into jobs one by one, and the result of a job into an outcome or a reason."""
 
     def __init__(
         self,
@@ -332,7 +346,7 @@ class _Runner:
         self._began = 0.0
 
     def jobs(self, units: Sequence[Training]) -> Iterator[Job]:
-        """One job after another, each made when it is asked for."""
+        """Yield one job after another, each made when it is asked for."""
         for unit in units:
             if self.stop is not None and self.stop():
                 return
@@ -368,7 +382,7 @@ class _Runner:
 
 
 def _lacking(error: Exception, unit: Training) -> UserError | None:
-    """What the machine lacks and the person can mend; the next training would end in the same way."""
+    """Find what the machine lacks and the user can correct; the next training would fail in the same way."""
     recipe = unit.recipe.name
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
@@ -382,14 +396,14 @@ def _lacking(error: Exception, unit: Training) -> UserError | None:
         return UserError(
             f"recipe '{recipe}' asks for more memory than the GPU has left",
             where=unit.name or unit.key,
-            fix="Free the GPU, set a smaller batch or patch, or leave the recipe out; what is done stays done.",
+            fix="Free the GPU, set a smaller batch or patch, or leave the recipe out; finished trainings stay stored.",
         )
     return None
 
 
 @dataclass(kw_only=True)
 class _Collected:
-    """What a recipe has emitted: once a case and task, of the task's answer kind."""
+    """What a recipe has emitted: one answer per case and task, of the task's answer kind."""
 
     unit: Training
     kinds: Mapping[str, str]
@@ -432,7 +446,7 @@ class _Collected:
             self.answers[case, task], self.cost[case, task] = packed, cost
 
     def _task_of(self, kind: str) -> str:
-        """The task whose answers are of a kind, one that was asked for where there is one."""
+        """Return the task whose answers are of a kind, preferably one that was asked for."""
         fitting = [task for task, own in self.kinds.items() if own == kind]
         return next((task for task in fitting if task in self.tasks), fitting[0] if fitting else kind)
 
@@ -473,7 +487,7 @@ def _device_name(device: str) -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Of what was loaded to make these numbers."""
+    """Return the versions of the packages that made these numbers."""
     found = {"numpy": np.__version__}
     for name in ("torch", "monai", "sklearn", "scipy", "xgboost"):
         if name in sys.modules:

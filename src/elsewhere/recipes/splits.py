@@ -1,7 +1,7 @@
-"""Folds inside a recipe's own training part: no group is parted, both outcomes in every fold where they can be.
+"""Folds inside a recipe's own training part.
 
-Everything is drawn from the seed and the order of the cases, never from their names: a renamed case must not
-change a number.
+Groups stay together, and every fold has both outcomes where that is possible. Everything is drawn from the
+seed and the order of the cases, never from their names: renaming a case must not change a number.
 """
 
 from __future__ import annotations
@@ -14,8 +14,28 @@ from elsewhere.recipes.base import RecipeCase
 
 
 def fold_of(cases: Sequence[RecipeCase], folds: int, *, seed: int) -> list[int]:
-    """The fold (0..folds-1) of each case. Groups stay together; within each stratum (a positive case in it,
-    known negatives alone, nothing known; and dataset by dataset) they are dealt in turn after a shuffle.
+    """Assign each case to a fold, 0 to `folds` - 1.
+
+    Groups stay together. Within each stratum (groups with a positive case, with known negatives alone, with
+    nothing known; and dataset by dataset) groups are shuffled and then assigned in turn.
+
+    Args:
+        cases: The cases; their order counts, their names do not.
+        folds: How many folds, 1 or more.
+        seed: Seed of the shuffle.
+
+    Returns:
+        One fold per case.
+
+    Raises:
+        ValueError: `folds` is less than 1.
+
+    Example:
+        >>> names = ("a1", "b1", "a2")
+        >>> cases = [RecipeCase(case=c, dataset="D", group=c[0], label=0, clinical={}) for c in names]
+        >>> first, second, third = fold_of(cases, 2, seed=1)
+        >>> first == third, first != second
+        (True, True)
     """
     if folds < 1:
         raise ValueError(f"{folds} folds")
@@ -44,7 +64,24 @@ def _first(members: dict[str, list[RecipeCase]], group: str, cases: Sequence[Rec
 def grouped_folds(
     cases: Sequence[RecipeCase], folds: int, *, seed: int
 ) -> list[tuple[tuple[RecipeCase, ...], tuple[RecipeCase, ...]]]:
-    """(learn from, hold out) of every fold that holds something out and leaves something to learn from."""
+    """Split cases into folds that part no group.
+
+    Args:
+        cases: The cases; their order counts, their names do not.
+        folds: How many folds, 1 or more.
+        seed: Seed of the split.
+
+    Returns:
+        (cases to learn from, cases held out) for every fold that has both.
+
+    Raises:
+        ValueError: `folds` is less than 1.
+
+    Example:
+        >>> cases = [RecipeCase(case=c, dataset="D", group=c, label=0, clinical={}) for c in ("a", "b", "c")]
+        >>> [(len(learn), len(out)) for learn, out in grouped_folds(cases, 3, seed=1)]
+        [(2, 1), (2, 1), (2, 1)]
+    """
     held = fold_of(cases, folds, seed=seed)
     found = []
     for fold in range(folds):

@@ -1,4 +1,4 @@
-"""Tables in and out: the one place where a stranger's file is opened.
+"""Tables in and out: the one place where files of unknown origin are opened.
 
 Nothing is guessed: a file in another encoding, with semicolons or with decimal commas is refused with
 the option that reads it deliberately. Text formats give strings, so that an id keeps its zeros.

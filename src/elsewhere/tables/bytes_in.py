@@ -186,7 +186,7 @@ def decode(data: bytes, path: Path, options: TableOptions) -> bytes:
         line = data.count(b"\n", 0, nul) + 1
         named = "utf-16-be" if data[:2000:2].count(b"\0") > data[1:2000:2].count(b"\0") else "utf-16-le"
         raise UserError(
-            f"there is a NUL byte in line {line}: this is no text table, or UTF-16 without its mark",
+            f"there is a NUL byte in line {line}: this is not a text table, or UTF-16 without its mark",
             where=where,
             fix=f"Export it as UTF-8 csv. For UTF-16 without mark: --encoding {named}.",
         )

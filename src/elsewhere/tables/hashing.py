@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from elsewhere.errors import UserError
 
-# Always text, whatever they look like: an id is not a number.
+# Always text, also where the values look like numbers: an id is not a number.
 TEXT_COLUMNS = frozenset({
     "patient_id", "exam_id", "case_id", "lesion_id", "dataset", "site", "modality", "split", "view",
     "image", "mask", "annotation", "slide", "volume", "path", "file",
@@ -27,13 +27,13 @@ def file_digest(path: str | Path) -> str:
     """Compute the digest of a file or a folder.
 
     Args:
-        path: The file.
+        path: The file or folder.
 
     Returns:
-        Sha256 of a file's bytes; of a folder: of its relative paths and their digests, sorted.
+        SHA-256, in hexadecimal: of a file's bytes, or of a folder's sorted relative paths and their digests.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: The file or folder cannot be read.
     """
     path = Path(path)
     digest = hashlib.sha256()
@@ -51,17 +51,20 @@ def file_digest(path: str | Path) -> str:
 
 
 def same_as_csv(series: pd.Series, *, text: bool = False) -> pd.Series:
-    """Convert a column to what any of the formats would give back.
+    """Convert a column to what any of the file formats would give back.
 
     Text that is wholly numbers (no leading zeros) becomes numbers, dates become ISO text, '' is missing.
-    With `text` (ids, names, files) nothing is turned into a number.
 
     Args:
         series: The column.
-        text: The columns that stay text.
+        text: Whether the column holds ids, names or files: nothing is then turned into a number.
 
     Returns:
         The column as it would come back from any of the formats: str, int64, float64 or bool.
+
+    Example:
+        >>> same_as_csv(pd.Series(["1", "2"])).tolist(), same_as_csv(pd.Series(["01", "2"])).tolist()
+        ([1, 2], ['01', '2'])
     """
     if isinstance(series.dtype, pd.CategoricalDtype):
         series = series.astype(series.cat.categories.dtype)
@@ -111,7 +114,7 @@ def arrow_text(series: pd.Series) -> pa.Array:
         series: The column.
 
     Returns:
-        One contiguous Arrow array of strings; a concatenated pandas column may come in chunks.
+        One contiguous Arrow array of strings, also where a concatenated pandas column is in chunks.
     """
     array = pa.array(series, type=pa.string(), from_pandas=True)
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
@@ -149,7 +152,7 @@ def _plain_numbers(series: pd.Series) -> pd.Series:
 
 
 def _numbers_as_text(series: pd.Series) -> pd.Series:
-    """7 and 7.0 are the id '7': a missing value beside whole numbers makes pandas store floats."""
+    """Write 7 and 7.0 as the id '7': a missing value among whole numbers makes pandas store floats."""
 
     def one(value: Any) -> str | None:
         if _gone(value):
@@ -166,10 +169,14 @@ def infer_types(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS) ->
 
     Args:
         frame: The table.
-        text: The columns that stay text.
+        text: The columns that stay text; columns that end in `_id`, `_path` or `_file` stay text too.
 
     Returns:
-        The frame.
+        A table with the same rows and columns.
+
+    Example:
+        >>> infer_types(pd.DataFrame({"case_id": ["1"], "age": ["61"]})).to_dict("records")
+        [{'case_id': '1', 'age': 61}]
     """
     return pd.DataFrame(
         {
@@ -185,15 +192,20 @@ def infer_types(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS) ->
 def content_hash(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS, typed: bool = False) -> str:
     """Compute the digest of a table's canonical content.
 
-    Row order, column order and file format do not count. `typed`: the frame comes from `infer_types`.
+    Row order, column order and file format do not count.
 
     Args:
         frame: The table.
         text: The columns that stay text.
-        typed: Whether the columns have their plain types already.
+        typed: Whether the columns have their plain types already, as `infer_types` returns them.
 
     Returns:
-        Sha256 of canonical content: columns by name, rows by id, numbers as float64, text as UTF-8.
+        SHA-256 of the canonical content: columns by name, rows by id, numbers as float64, text as UTF-8.
+
+    Example:
+        >>> table = pd.DataFrame({"case_id": ["a", "b"], "age": [61, 55]})
+        >>> content_hash(table) == content_hash(table.iloc[::-1])
+        True
     """
     plain = frame.copy(deep=False) if typed else infer_types(frame, text=text)
     names = sorted(str(name) for name in plain.columns)
@@ -220,7 +232,7 @@ def content_hash(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS, t
 
 
 def _joined(array: pa.Array) -> bytes:
-    """The strings' bytes one after another: a freshly taken array's data buffer is just that."""
+    """Return the strings' bytes one after another, which is the data buffer of an array fresh from `take`."""
     filled = pc.fill_null(array, "")
     offsets = np.frombuffer(filled.buffers()[1], dtype="<i8")[filled.offset : filled.offset + len(filled) + 1]
     data = filled.buffers()[2]
@@ -241,7 +253,7 @@ def _row_order(frame: pd.DataFrame, names: list[str]) -> pa.Array:
     keys = head + [name for name in names if name not in head]
     if not keys:
         return pa.array(range(len(frame)), type=pa.uint64())
-    # By place: a name that begins with a dot would be read as a path into a nested column.
+    # By position: a name that begins with a dot would be read as a path into a nested column.
     places = [str(at) for at in range(len(keys))]
     return pc.sort_indices(
         table.select(keys).rename_columns(places), sort_keys=[(place, "ascending") for place in places]

@@ -1,9 +1,8 @@
-"""Which ids, file names and folders a command has read, so that nothing it shares prints them.
+"""The ids, file names and folders that a command has read, so that nothing it shares prints them.
 
-A page is redacted with the ids of the cohort, but messages also quote what other inputs hold: an id of a
-prediction file that the cohort does not have, the name of a mask file, a path with somebody's user name. So the
-readers note what they read, at the place where they read it, for as long as a command runs (`remembers_ids`).
-Outside a command nothing is noted and nothing is kept.
+A page is redacted with the ids of the cohort, but messages also quote other inputs: an id of a prediction
+file that the cohort does not have, the name of a mask file, a path with a user name. So the readers note what
+they read while a command runs (`remembers_ids`). Outside a command nothing is noted.
 """
 
 from __future__ import annotations
@@ -30,13 +29,26 @@ _GENERIC = frozenset(
 
 @dataclass
 class Identifiers:
-    """What was read so far: columns and lists of ids as they came, and the folders of the inputs."""
+    """The ids and folders that were read so far.
+
+    Args:
+        columns: Columns and lists of ids, as they were read.
+        folders: The folders that lead to the inputs.
+    """
 
     columns: list[Iterable[Any]] = field(default_factory=list)
     folders: set[str] = field(default_factory=set)
 
     def ids(self) -> tuple[str, ...]:
-        """Every id once, as text; empty ones are none."""
+        """Return every id once, as text; empty ids are left out.
+
+        Returns:
+            The ids in the order in which they were first read.
+
+        Example:
+            >>> Identifiers(columns=[["P1", "P2", "P1", ""]]).ids()
+            ('P1', 'P2')
+        """
         found: dict[str, None] = {}
         for column in self.columns:
             series = column if isinstance(column, pd.Series) else pd.Series(list(column), dtype="object")
@@ -50,7 +62,17 @@ _READ: ContextVar[Identifiers | None] = ContextVar("read", default=None)
 
 @contextmanager
 def remembered() -> Iterator[Identifiers]:
-    """Note what is read in this block; inside another such block, that one goes on."""
+    """Note the ids that are read in this block; a block inside another one adds to the outer one.
+
+    Yields:
+        The ids and folders noted so far.
+
+    Example:
+        >>> with remembered() as read:
+        ...     note_ids(["P1"])
+        >>> read.ids()
+        ('P1',)
+    """
     outer = _READ.get()
     if outer is not None:
         yield outer
@@ -81,17 +103,23 @@ def remembers_ids(command: Callable[P, T]) -> Callable[P, T]:
 
 
 def note_ids(*columns: Iterable[Any]) -> None:
-    """These are ids: columns of a table, or any list of names."""
+    """Note the values of columns as ids; outside a command nothing is noted.
+
+    Args:
+        *columns: Columns of a table, or any lists of names.
+    """
     if (read := _READ.get()) is not None:
         read.columns += columns
 
 
 def note_files(files: Iterable[str | Path], *, inside: Path | None = None) -> None:
-    """Note the names of files as ids (a mask is named by its case), and folders named by a number.
+    """Note the names of files as ids (a mask has the name of its case).
+
+    Folders with a digit in their name are noted too.
 
     Args:
         files: The paths.
-        inside: The folder they are named in.
+        inside: The folder that the paths are relative to; None: every folder of the path counts.
     """
     if (read := _READ.get()) is None:
         return
@@ -121,13 +149,21 @@ def note_source(path: str | Path) -> None:
 
 
 def read_ids() -> tuple[str, ...]:
-    """Every id noted so far in this command."""
+    """Return every id noted so far in this command.
+
+    Returns:
+        The ids; empty outside a command.
+    """
     read = _READ.get()
     return () if read is None else read.ids()
 
 
 def read_folders() -> tuple[str, ...]:
-    """The folders of the inputs noted so far in this command."""
+    """Return the folders of the inputs noted so far in this command.
+
+    Returns:
+        The folders, sorted; empty outside a command.
+    """
     read = _READ.get()
     return () if read is None else tuple(sorted(read.folders))
 
@@ -140,6 +176,10 @@ def stem_of(name: str) -> str:
 
     Returns:
         A file's name without its endings: `A.nii.gz` is `A`, `1.2.840.113` stays.
+
+    Example:
+        >>> stem_of("A.nii.gz"), stem_of("1.2.840.113")
+        ('A', '1.2.840.113')
     """
     while (shorter := _ENDING.sub("", name)) and shorter != name:
         name = shorter

@@ -1,4 +1,4 @@
-"""Text to numbers, strictly: what is no number is named by its row, and why it is none is said."""
+"""Strict conversion of text to numbers: an error names the rows that are not numbers, and the reason."""
 
 from __future__ import annotations
 
@@ -33,24 +33,27 @@ def to_number(
 ) -> pd.Series:
     """Convert a column to float64, row by row.
 
-    An empty cell is NaN unless `missing="error"`. Text that is no number (also the words `nan` and `NA`,
-    unless listed in `na_values`) is an error, or NaN with `on_invalid="nan"` for callers that count it
-    (`--on-invalid worst`). An infinite value is an error, NaN, or kept.
-
     Args:
         series: The column.
         column: Its name, for errors.
         where: The file that an error names.
-        on_invalid: What to do with a cell that is no number.
-        missing: What stands for a missing value.
-        infinite: Whether infinite values are allowed.
+        on_invalid: "error" refuses a cell that is not a number (also the words `nan` and `NA`, unless
+            `na_values` lists them); "nan" makes it NaN, for callers that count such cells (`--on-invalid
+            worst`).
+        missing: "nan" makes an empty cell NaN; "error" refuses it.
+        infinite: What to do with an infinite value: "error" refuses it (NaN where `on_invalid` is "nan"),
+            "nan" makes it NaN, "keep" keeps it.
         na_values: Further words for a missing value.
 
     Returns:
-        `series` as float64, row by row; rows are named from 1, the header not counted.
+        The column as float64, with the same index.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: A cell is refused; the message names rows from 1, the header not counted.
+
+    Example:
+        >>> to_number(pd.Series(["0.5", "", "1e-3"]), column="score", where="a.csv").tolist()
+        [0.5, nan, 0.001]
     """
     number, text_nan = _convert(series, na_values)
     values = number.to_numpy()
@@ -133,4 +136,4 @@ def _not_numbers(series: pd.Series, bad: np.ndarray, *, column: str, where: str,
         fix = "Leave the cell empty where there is no value."
     else:
         fix = "A plain number with a decimal point is needed, or an empty cell where there is none."
-    return UserError(f"column '{column}' has cells that are no numbers: {shown}{more}", where=where, fix=fix)
+    return UserError(f"column '{column}' has cells that are not numbers: {shown}{more}", where=where, fix=fix)

@@ -1,4 +1,4 @@
-"""`read_table`: one door for csv, tsv, txt (and .gz of these), parquet and xlsx."""
+"""`read_table` reads csv, tsv, txt (and .gz of these), parquet and xlsx."""
 
 from __future__ import annotations
 
@@ -41,7 +41,11 @@ def is_table(path: str | Path) -> bool:
         path: The file.
 
     Returns:
-        True for csv, tsv, xlsx and parquet.
+        True for csv, tsv, txt (and their .gz), xlsx and parquet.
+
+    Example:
+        >>> is_table("scores.csv.gz"), is_table("scores.pdf")
+        (True, False)
     """
     return str(path).lower().endswith(TABLE_ENDINGS)
 
@@ -57,24 +61,23 @@ def read_table(
 ) -> pd.DataFrame:
     """Read a table file; every mistake in it is a `UserError` that names the place.
 
-    csv and xlsx: every cell is a string (ids keep their zeros), an empty cell is missing; the text `NA`
-    or `nan` stays text, so that an infinite or missing score is noticed by `to_number`. parquet: typed,
-    but the columns in `strings` come as text. `required` columns must be there; a table without rows is
-    refused unless `allow_empty`.
+    In csv and xlsx every cell is a string (ids keep their zeros), and an empty cell is missing; the text `NA`
+    or `nan` stays text, so that `to_number` notices an infinite or missing score. A parquet file is typed.
 
     Args:
-        path: The file.
+        path: The file; its ending says its format.
         required: The columns that must be there.
-        sheet: The sheet of a workbook.
-        strings: The columns that stay text.
-        options: How it is read or scored.
+        sheet: The sheet of a workbook; None: the first visible one.
+        strings: The columns that stay text: of a parquet file they are read as text, of a text table their
+            decimal commas are left alone.
+        options: Encoding, delimiter, decimal mark and limits of size.
         allow_empty: Whether a table without rows is accepted.
 
     Returns:
         The table.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: The file cannot be read, lacks a column, or has no rows where rows are needed.
     """
     path = Path(path)
     lower = path.name.lower()
@@ -97,15 +100,17 @@ def read_table(
     require_columns(frame, required, where=str(path))
     if frame.empty and not allow_empty:
         raise UserError(
-            "the table has a header but no rows", where=str(path), fix="Export it again, with a row a case."
+            "the table has a header but no rows",
+            where=str(path),
+            fix="Export it again, with one row per case.",
         )
     return frame
 
 
 def require_columns(frame: pd.DataFrame, required: Sequence[str], *, where: str) -> None:
-    """Refuse a table that lacks columns, all in one error, each with what it may have been.
+    """Refuse a table that lacks columns: one error names all of them, each with similar columns.
 
-    No option is named: a reader of a public layout takes none for its columns, nor does `run`.
+    The message names no option: a reader of a public layout has none for its columns, nor does `run`.
 
     Args:
         frame: The table.
@@ -113,7 +118,10 @@ def require_columns(frame: pd.DataFrame, required: Sequence[str], *, where: str)
         where: The file that an error names.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: A column is missing.
+
+    Example:
+        >>> require_columns(pd.DataFrame({"case_id": []}), ["case_id"], where="a.csv")
     """
     missing = [name for name in required if name not in frame.columns]
     if not missing:
@@ -135,11 +143,11 @@ def require_columns(frame: pd.DataFrame, required: Sequence[str], *, where: str)
 def _read_parquet(
     path: Path, options: TableOptions, strings: Sequence[str], required: Sequence[str]
 ) -> pd.DataFrame:
-    """The table, once its schema and its size have been looked at: nothing is decoded before."""
+    """Read the table after its schema and its size were checked: nothing is decoded before."""
     where = str(path)
     check_regular_file(path)
     try:
-        # Arrow takes names in UTF-8 alone; an open file has none.
+        # Arrow accepts only names in UTF-8; an open file needs no name.
         with path.open("rb") as source, pq.ParquetFile(source) as file:
             names = header_names(file.schema_arrow.names, where)
             require_columns(pd.DataFrame(columns=names), required, where=where)
@@ -183,8 +191,8 @@ def _read_parquet(
 def estimated_memory(file: pq.ParquetFile, strings: Sequence[str]) -> int:
     """Estimate the memory of a parquet table as a data frame, from its metadata alone.
 
-    A number takes 8 bytes; a text 32 and at least its part of the uncompressed pages (a dictionary may make the
-    pages much smaller than the texts: see `_risky_columns`).
+    A number takes 8 bytes; a text 32 and at least its part of the uncompressed pages (a dictionary may make
+    the pages much smaller than the texts: see `_risky_columns`).
 
     Args:
         file: The file.
@@ -194,7 +202,7 @@ def estimated_memory(file: pq.ParquetFile, strings: Sequence[str]) -> int:
         About how many bytes.
 
     Raises:
-        ValueError: What was given does not belong together.
+        ValueError: The metadata is damaged.
     """
     meta = file.metadata
     rows = meta.num_rows
@@ -218,7 +226,7 @@ def estimated_memory(file: pq.ParquetFile, strings: Sequence[str]) -> int:
 
 
 def _decoded(source: BinaryIO, risky: list[str], limit: int, where: str) -> pa.Table:
-    """The whole table; the columns in `risky` as dictionaries, whose texts are counted before they are repeated."""
+    """Read the whole table; the columns in `risky` as dictionaries, whose texts are counted first."""
     source.seek(0)
     with pq.ParquetFile(source, read_dictionary=risky) as file:
         table = file.read()
@@ -229,8 +237,8 @@ def _decoded(source: BinaryIO, risky: list[str], limit: int, where: str) -> pa.T
 def _risky_columns(file: pq.ParquetFile, limit: int) -> list[str]:
     """Text columns of which the pages may hold a text once that every row repeats.
 
-    A text stands in its pages at least once, so that no column takes more than its rows times its pages. Where that
-    stays under the limit there is nothing to fear.
+    Pages hold each of their texts at least once, so that no column takes more memory than its rows times its
+    pages. Where that stays under the limit the column is safe.
     """
     meta = file.metadata
     most, names = 0, set()
@@ -245,7 +253,7 @@ def _risky_columns(file: pq.ParquetFile, limit: int) -> list[str]:
 
 
 def _plain_types(table: pa.Table, strings: Sequence[str], where: str, limit: int) -> pd.DataFrame:
-    """Dictionaries decoded, decimals to floats, nested columns refused, id columns to text (exactly)."""
+    """Decode dictionaries, turn decimals into floats and id columns into text, and refuse nested columns."""
     columns: dict[str, pd.Series] = {}
     for name in table.column_names:
         column = table.column(name)
@@ -254,7 +262,9 @@ def _plain_types(table: pa.Table, strings: Sequence[str], where: str, limit: int
             column = column.cast(column.type.value_type)
         if pa.types.is_nested(column.type):
             raise UserError(
-                f"column '{name}' holds lists or structures", where=where, fix="One value a cell is needed."
+                f"column '{name}' holds lists or structures",
+                where=where,
+                fix="Each cell must hold one value.",
             )
         if pa.types.is_decimal(column.type):
             column = column.cast(pa.float64())

@@ -53,16 +53,16 @@ def _choose_delimiter(data: bytes, path: Path, options: TableOptions) -> str:
         raise UserError(
             "the first line is a spreadsheet's 'sep=' mark",
             where=where,
-            fix="Remove that line. Where the delimiter is no comma, name it: --delimiter ';'.",
+            fix="Remove that line. Where the delimiter is not a comma, name it: --delimiter ';'.",
         )
     widths = {mark: len(_first_record(data, mark, where)) for mark in _NAMES}
     best = max(widths, key=lambda mark: widths[mark])
     if widths[best] > widths[expected]:
         option = "tab" if best == "\t" else best
         raise UserError(
-            f"the columns are parted by {_NAMES[best]} ({widths[best]} in all), not by {_NAMES[expected]}",
+            f"the columns are separated by {_NAMES[best]} ({widths[best]} in all), not by {_NAMES[expected]}",
             where=where,
-            fix=f"Save it with {_NAMES[expected]}. Or read it so: --delimiter '{option}' "
+            fix=f"Save it with {_NAMES[expected]}. Or read it with --delimiter '{option}' "
             "(and --decimal ',' if its numbers have decimal commas).",
         )
     return expected
@@ -143,7 +143,7 @@ def read_text_table(
     data = data.lstrip(b"\r\n")
     if not data.strip():
         raise UserError(
-            "the file is empty", where=where, fix="Export it again, with a header line and a row a case."
+            "the file is empty", where=where, fix="Export it again, with a header line and one row per case."
         )
     unended = not data.endswith((b"\n", b"\r"))
     if unended:
@@ -203,7 +203,7 @@ def _ragged(
 ) -> UserError:
     shown = ", ".join(f"line {number} has {columns}" for number, columns, _ in bad[:4])
     more = f" and {count - 4} more" if count > 4 else ""
-    fix = "Give every row one cell a column (quote cells that hold the delimiter)."
+    fix = "Give every row one cell per column (quote cells that hold the delimiter)."
     if cut and count == 1 and bad[0][1] < width:
         fix = "The file ends in the middle of that line: it was cut off. Fetch or export it again."
     if (

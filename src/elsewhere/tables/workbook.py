@@ -32,7 +32,7 @@ def _check_archive(path: Path, options: TableOptions) -> None:
     where = str(path)
     if not zipfile.is_zipfile(path):
         raise UserError(
-            "this is no .xlsx workbook (it is not a zip archive)",
+            "this is not an .xlsx workbook (it is not a zip archive)",
             where=where,
             fix="Save an old .xls as .xlsx, call a text file .csv, remove a password.",
         )

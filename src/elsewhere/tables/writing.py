@@ -1,4 +1,4 @@
-"""Writing: whole or not at all. A reader never sees half a file, and a crash leaves the old one."""
+"""Atomic writing: a reader never sees half a file, and a crash leaves the old one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from elsewhere.files import replacing, write_bytes
 
 
 def write_text(text: str, path: str | Path) -> None:
-    """Write text as UTF-8, atomically. A file name that is not UTF-8 stands in it with its bytes escaped.
+    """Write text as UTF-8, atomically; a file name in it that is not UTF-8 has its bytes escaped.
 
     Args:
         text: The text.
@@ -35,7 +35,7 @@ def write_json(obj: Any, path: str | Path) -> None:
     """Write JSON in full precision; NaN and infinite become null (JSON has no word for them).
 
     Args:
-        obj: The object.
+        obj: Any object that `to_jsonable` converts.
         path: The file to write.
     """
     write_text(json.dumps(to_jsonable(obj), indent=2, ensure_ascii=False, allow_nan=False) + "\n", path)
@@ -45,13 +45,18 @@ def to_jsonable(obj: Any) -> Any:
     """Convert an object to plain Python for JSON: numpy, pandas, dataclasses, paths and dates included.
 
     Args:
-        obj: The object.
+        obj: The object. NaN and infinite become None, sets become sorted lists, tables become one mapping per
+            row.
 
     Returns:
-        The converted object.
+        Mappings, lists, text, numbers, truth values and None.
 
     Raises:
-        TypeError: What was given does not belong together.
+        TypeError: The object, or a part of it, has no JSON form.
+
+    Example:
+        >>> to_jsonable({"auroc": np.float64(0.9), "gap": float("nan"), "sites": ("A", "B")})
+        {'auroc': 0.9, 'gap': None, 'sites': ['A', 'B']}
     """
     if obj is None or isinstance(obj, str | bool):
         return obj
@@ -87,10 +92,10 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
 
     Args:
         frame: The table.
-        path: The file to write.
+        path: The file to write: .csv, .tsv, .csv.gz, .tsv.gz, .parquet or .pq.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: The file has another ending.
     """
     path = Path(path)
     lower = path.name.lower()

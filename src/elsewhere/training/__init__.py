@@ -1,8 +1,9 @@
 """Training on one device: many trainings in one process (US-12 to US-16, US-31). Needs torch and numpy.
 
-Every loop stands on `training.loop` (epochs, best weights, checkpoints, history) and `training.cuda` (device, precision,
-determinism, CUDA graphs): `pictures` (classifiers), `detection` (lesion finders), `volumes` (segmentation), `joint`
-(pretraining and shared encoders, trained by the loop of `volumes`) and `response` (lesion crops).
+Every loop uses `training.loop` (epochs, best weights, checkpoints, history) and `training.cuda` (device,
+precision, determinism, CUDA graphs): `pictures` (classifiers), `detection` (lesion finders), `volumes`
+(segmentation), `joint` (pretraining and shared encoders, trained by the loop of `volumes`) and `response`
+(lesion crops).
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def train_units(
         units: The trainings.
         work: Cases, pictures and files of weights.
         device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:N".
-        lanes: Trainings at the same time on a GPU, each a CUDA graph on a stream of its own; 0: the default of the
-            network.
+        lanes: Trainings at the same time on a GPU, each a CUDA graph on a stream of its own; 0: the default
+            of the network.
         finished: Called with every outcome.
         failed: Called with the reason of every training that could not run.
         progress: Called with "trainings", how many are done, and how many there are.

@@ -1,9 +1,9 @@
-"""What every training loop does about its device: which one, in which precision, how reproducibly, and as a CUDA graph.
+"""The device of a training loop: its choice, precision, reproducibility and CUDA graphs.
 
-A CUDA graph is a training step that was recorded once and is replayed with one launch: a small network's step has
-hundreds of kernels, and launching them one by one takes longer than running them. A recorded step must do the same
-work at the same addresses every time, so each loop keeps its data in static memory and reads its position in the
-epoch from a counter on the device.
+A CUDA graph is a training step that was recorded once and is replayed with one launch: a small network's step
+has hundreds of kernels, and launching them one by one takes longer than running them. A recorded step must do
+the same work at the same addresses every time, so each loop keeps its data in static memory and reads its
+position in the epoch from a counter on the device.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import torch
 from elsewhere.errors import UserError
 
 WARM_UP_STEPS = 3
-"""Steps run before the recording: libraries choose their algorithms and allocate their workspaces in the first ones."""
+"""Steps run before the recording: libraries choose their algorithms and allocate their workspaces in the
+first ones."""
 CACHED_BATCHES = (64, 256)
-"""Batch sizes that a convolutional network on a GPU is used with outside its training step. The first use of every
-other size takes two seconds, in which cuDNN chooses an algorithm for every layer."""
+"""Batch sizes that a convolutional network on a GPU is used with outside its training step. The first use of
+every other size takes two seconds, in which cuDNN chooses an algorithm for every layer."""
 
 
 def select_device(name: str) -> torch.device:
@@ -64,10 +65,12 @@ def device_name(device: torch.device) -> str:
 
 
 def enable_determinism() -> None:
-    """Make the same training on the same device give the same numbers: no algorithm whose sums depend on timing.
+    """Make the same training on the same device give the same numbers.
 
-    An operation without a deterministic algorithm only warns. A warning is not enough for flash attention: see
-    `strict_determinism`, which is around the recording of a transformer's step.
+    No algorithm is used whose sums depend on timing.
+
+    An operation without a deterministic algorithm only warns. A warning is not enough for flash attention:
+    see `strict_determinism`, which is around the recording of a transformer's step.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -81,9 +84,10 @@ def enable_determinism() -> None:
 
 @contextmanager
 def strict_determinism() -> Iterator[None]:
-    """Raise an error for an operation without ordered sums inside, where determinism is enabled; do nothing else.
+    """Raise an error for an operation without ordered sums inside, where determinism is enabled.
 
-    The backward pass of flash attention orders its sums only in this mode; a warning alone leaves them unordered.
+    The backward pass of flash attention orders its sums only in this mode; a warning alone leaves them
+    unordered.
 
     Yields:
         Nothing.
@@ -104,8 +108,8 @@ def mixed_precision(device: torch.device, *, cache: bool = False) -> torch.autoc
 
     Args:
         device: Where the pass runs.
-        cache: Keep the converted weights between the operations inside. Off in a step that is recorded: the kept
-            copies would be those of the recording.
+        cache: Keep the converted weights between the operations inside. Off in a step that is recorded: the
+            kept copies would be those of the recording.
 
     Returns:
         A context manager.
@@ -131,7 +135,9 @@ def fixed_shapes(on_gpu: bool) -> AbstractContextManager[None]:
 
 
 def side_stream(device: torch.device) -> Any:
-    """Return a new stream that starts after everything launched so far: work cannot be recorded on the default one.
+    """Return a new stream that starts after everything launched so far.
+
+    Work cannot be recorded on the default stream.
 
     Args:
         device: A CUDA device.
@@ -153,13 +159,13 @@ def capture_step(
 ) -> Any:
     """Record one training step as a CUDA graph.
 
-    The step runs `WARM_UP_STEPS` times before, so the weights and the optimiser's state have changed afterwards: the
-    caller writes them anew or puts them back.
+    The step runs `WARM_UP_STEPS` times before, so the weights and the optimiser's state have changed
+    afterwards: the caller writes them again or puts them back.
 
     Args:
         step: Forward pass, backward pass and update, reading and writing static memory only.
-        reset: Makes the next step the first one again: no gradients, the position in the epoch 0. A gradient that does
-            not exist when the recording starts is allocated in the graph's own memory.
+        reset: Makes the next step the first one again: no gradients, the position in the epoch 0. A gradient
+            that does not exist when the recording starts is allocated in the graph's own memory.
         stream: The stream to record on; not the default one.
         free_cache: Give the memory of the warm-up back to the device before the recording.
 

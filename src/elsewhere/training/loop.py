@@ -1,7 +1,7 @@
-"""What every training loop does around its epochs: count and time them, keep a history, keep the best weights, stop
-early, write a checkpoint and resume from it.
+"""What every training loop does around its epochs.
 
-A loop looks like this, whatever it trains:
+It counts and times them, keeps a history and the best weights, stops early, writes a checkpoint and resumes
+from it. Every loop looks like this:
 
     loop = EpochLoop(network, epochs=10, keep="best", patience=5)
     for epoch in loop:
@@ -32,7 +32,7 @@ class BestWeights:
 
     Args:
         network: The network; its state dict must keep its tensors.
-        device: Where the copy lies; None: beside the weights.
+        device: The device of the copy; None: that of the weights.
         allocate: Take the memory now instead of with the first `save`.
     """
 
@@ -99,7 +99,7 @@ class EpochLoop:
         keep: "best": the weights of the epoch with the best score; "last": the final ones.
         patience: Stop after so many epochs in a row without a better score; None: never.
         higher_is_better: The score is one to maximise (Dice), not one to minimise (a loss).
-        best: Where the best weights are kept; None: a new copy beside the weights.
+        best: Where the best weights are stored; None: a new copy on the device of the weights.
         clock: Seconds that only grow; given by tests.
 
     Attributes:
@@ -130,7 +130,7 @@ class EpochLoop:
         self._began = clock()
 
     def __iter__(self) -> Iterator[int]:
-        """Give the numbers of the epochs that are left, from 1; the time of an epoch runs from here to `record`."""
+        """Yield the numbers of the epochs that are left, from 1; an epoch is timed from here to `record`."""
         while self.epoch < self.epochs and not self._stalled:
             number = self.epoch + 1
             self._began = self._clock()
@@ -144,13 +144,13 @@ class EpochLoop:
         return self.epoch >= self.epochs
 
     def record(self, entry: Mapping[str, float], *, score: float | None = None) -> dict[str, float]:
-        """End an epoch: append it to the history, keep the weights where they are the best, and decide whether to go on.
+        """End an epoch: append it to the history, keep the best weights, and decide whether to continue.
 
-        The first score counts whatever it is; after it only a finite one that is better. A score that is no number is
-        better than none, and worse than every other.
+        The first score always counts as the best; after it only a finite one that is better does. NaN is
+        better than no score, and worse than every other.
 
         Args:
-            entry: What the history says of the epoch ("epoch", "train_loss", "validation_loss", ...).
+            entry: The epoch's entry of the history ("epoch", "train_loss", "validation_loss", ...).
             score: What the best epoch is chosen by; None: this epoch cannot be the best one.
 
         Returns:
@@ -226,7 +226,7 @@ def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path | None) -> dict[str, Any] | None:
-    """Read a checkpoint to the CPU; one that cannot be read is removed, and the training starts anew.
+    """Read a checkpoint to the CPU; one that cannot be read is removed, and the training starts again.
 
     Args:
         path: The file; None: the training has none.
@@ -264,7 +264,7 @@ def scheduled_rate(schedule: str, rate: float, epoch: int, epochs: int) -> float
     Args:
         schedule: "constant", or "cosine" from `rate` to nearly 0.
         rate: The rate of the first epoch.
-        epoch: From 1.
+        epoch: The number of the epoch, from 1.
         epochs: How many there are.
 
     Returns:

@@ -87,7 +87,7 @@ def test_a_file_instead_of_the_folder(tmp_path):
     [
         (["P1,S1,lcc,0,0,1,0", "P1,S1,lcc,1,0,0,0"], "rows 1, 2"),
         (["P1,S1,lcc,0,0,2,0"], "neither 0 nor 1"),
-        (["P1,S1,lcc,0,0,yes,0"], "no numbers"),
+        (["P1,S1,lcc,0,0,yes,0"], "not numbers"),
         (["P1,S1,,0,0,1,0"], "no View"),
         (["P1,S1,lcc,1,0,0,0", "P2,S1,rcc,1,0,0,0"], "more than one patient"),
     ],

@@ -128,7 +128,7 @@ def test_mama_mia_files_by_folder(tmp_path, rng):
         ("menopause", "maybe", "row 2 is 'maybe'"),
         ("breast_density", "e", "row 2 is 'e'"),
         ("pcr", "2", "is 2"),
-        ("age", "old", "no numbers"),
+        ("age", "old", "not numbers"),
     ],
 )
 def test_mama_mia_strange_values(tmp_path, rng, column, value, word):

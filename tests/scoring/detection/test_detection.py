@@ -265,7 +265,7 @@ def lesions_with(**columns):
         ({"lesion_id": ["0", "0", "2"]}, "already has"),
         ({"width": -1}, "negative size"),
         ({"volume_slices": None}, "no volume_slices"),
-        ({"x": ["a", "1", "2"]}, "no numbers"),
+        ({"x": ["a", "1", "2"]}, "not numbers"),
     ],
 )
 def test_bad_lesions_are_named(columns, why):

@@ -171,7 +171,7 @@ def test_lesions_without_a_mask_are_left_out_and_normal_pictures_stay():
 def test_a_bad_size_and_a_bad_name_are_refused():
     work = make_work(8, seed=8)
     unit = make_unit(work, 4, 2)
-    with pytest.raises(UserError, match="no multiple of 32"):
+    with pytest.raises(UserError, match="not a multiple of 32"):
         train_finder(replace(unit, input=finder_input(100)), work, device="cpu")
     with pytest.raises(UserError, match="finder-tiny"):
         train_finder(replace(unit, recipe=replace(unit.recipe, network="finder-tini")), work, device="cpu")

@@ -48,7 +48,7 @@ def test_phases_that_are_missing_are_told_and_sizes_that_differ_refused():
     spec = CropSpec(size=(8, 8, 4))
     crops = load_crops(volumes, ["two", "four"], spec, LesionSource())
     assert crops.counts.tolist() == [2, 3]
-    assert crops.notes == ("1 cases lack a phase; their last one stands in.",)
+    assert crops.notes == ("1 cases lack a phase; their last one is used instead.",)
     assert torch.equal(crops.images[0, 1], crops.images[0, 2])
     post = load_crops(
         volumes, ["two", "four"], CropSpec(size=(8, 8, 4), phases=("p1..px",), each=True), LesionSource()

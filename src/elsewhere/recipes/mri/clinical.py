@@ -34,24 +34,30 @@ from elsewhere.recipes.mri.response_models import (
 )
 
 OFTEN = 0.1
-"""From this part of empty cells on, and up to the rest, an empty cell has a column of its own."""
+"""A column with at least this share of empty cells, and of filled ones, has an indicator of empty cells."""
 STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClinicalSettings(RecipeSettings):
+    """Settings of the recipe 'clinical'.
+
+    Args:
+        columns: The clinical columns that the regression reads.
+    """
+
     columns: tuple[str, ...] = ("age", "menopausal_status", "subtype")
 
 
 @recipes.register("clinical")
 class Clinical(Recipe):
-    """Logistic regression on clinical columns."""
+    """Predict the response by logistic regression on clinical columns, which MRI-02 withholds at test time."""
 
     title = "Clinical columns alone"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 2
     follows = (
-        "No team: the challenge withholds clinical columns in its test (MRI-02), so that this says what a picture "
+        "No team of the challenge, which withholds clinical columns in its test: a reference that a method on images "
         "has to beat. Logistic regression with a ridge penalty chosen by folds; words as indicators, numbers "
         "standardised; an empty cell is the training mean, with an indicator where it is common in training."
     )
@@ -106,20 +112,46 @@ def _predict_all(job: Job, design: ClinicalDesign, probability: Callable[[FloatA
 
 @dataclass(frozen=True, kw_only=True)
 class ClinicalDesign:
-    """Columns as numbers, by what the training cases hold."""
+    """A table of clinical columns as numbers, as the training cases define it.
+
+    Args:
+        numbers: Columns of numbers; an empty cell takes the training median.
+        words: Column -> its words in training, each an indicator; another word in a test is none of them.
+        shares: Column -> how often each of its words occurs in training: what an empty cell counts as.
+        gaps: Columns with an indicator of empty cells: they are empty, and not empty, often enough in
+            training to learn what that means.
+        notes: What a reader must know of the training's columns.
+    """
 
     numbers: tuple[str, ...]
     words: Mapping[str, tuple[str, ...]]
-    """Column -> its words in training; another word in a test is none of them."""
     shares: Mapping[str, tuple[float, ...]]
-    """How often each word stands in training: what an empty cell is taken as, as a number is its median."""
     gaps: tuple[str, ...]
-    """Columns that are empty, and not empty, often enough in training to learn what that means: an
-    indicator. One empty cell in training must not decide over a hospital that never fills the column."""
     notes: tuple[str, ...]
 
     @classmethod
     def of(cls, cases: Sequence[RecipeCase], columns: Sequence[str]) -> ClinicalDesign:
+        """Define the table by training cases.
+
+        Args:
+            cases: The training cases.
+            columns: The clinical columns that are asked for.
+
+        Returns:
+            The definition.
+
+        Raises:
+            UserError: No training case has one of the columns; the message lists near matches.
+
+        Example:
+            >>> cases = [RecipeCase(case=c, dataset="D", group=c, label=0, clinical={"age": a, "subtype": s})
+            ...          for c, a, s in (("a", 50.0, "luminal"), ("b", 60.0, "her2"))]
+            >>> design = ClinicalDesign.of(cases, ["age", "subtype"])
+            >>> design.names
+            ('age', 'subtype = her2', 'subtype = luminal')
+            >>> design.table(cases).tolist()
+            [[50.0, 0.0, 1.0], [60.0, 1.0, 0.0]]
+        """
         present = {name for case in cases for name in case.clinical}
         numbers, words, shares, gaps, notes = [], {}, {}, [], []
         for name in columns:
@@ -149,6 +181,7 @@ class ClinicalDesign:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of the table's columns."""
         return (
             *self.numbers,
             *(f"{name} = {word}" for name, known in self.words.items() for word in known),
@@ -156,6 +189,11 @@ class ClinicalDesign:
         )
 
     def kept(self) -> dict[str, Any]:
+        """Return the definition for saved weights.
+
+        Returns:
+            Plain JSON for `from_kept`; the notes are not in it.
+        """
         return {
             "numbers": list(self.numbers),
             "words": {name: list(known) for name, known in self.words.items()},
@@ -165,6 +203,14 @@ class ClinicalDesign:
 
     @classmethod
     def from_kept(cls, kept: Mapping[str, Any]) -> ClinicalDesign:
+        """Make the definition from saved weights.
+
+        Args:
+            kept: What `kept` returned.
+
+        Returns:
+            The definition, without notes.
+        """
         return cls(
             numbers=tuple(kept["numbers"]),
             words={name: tuple(known) for name, known in kept["words"].items()},
@@ -174,7 +220,16 @@ class ClinicalDesign:
         )
 
     def empty_notes(self, cases: Sequence[RecipeCase]) -> tuple[str, ...]:
-        """What another hospital does not tell, or tells in other words: it is filled in, and said."""
+        """List what another hospital does not report, or reports in other words.
+
+        Such a cell is filled in from training, and the note says so.
+
+        Args:
+            cases: The predicted cases.
+
+        Returns:
+            One sentence per column and kind of gap.
+        """
         notes = []
         for name in (*self.numbers, *self.words):
             told = [v for v in (case.clinical.get(name) for case in cases) if not _empty(v)]
@@ -193,6 +248,14 @@ class ClinicalDesign:
         return tuple(notes)
 
     def table(self, cases: Sequence[RecipeCase]) -> FloatArray:
+        """Return cases as rows of numbers.
+
+        Args:
+            cases: Any cases.
+
+        Returns:
+            (cases, `names`); NaN for a missing number, which the model fills in.
+        """
         rows = []
         for case in cases:
             row: list[float] = []

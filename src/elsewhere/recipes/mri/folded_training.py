@@ -1,4 +1,4 @@
-"""What all segmentation recipes share: their folds, trained one after another, and what is told of them."""
+"""What all segmentation recipes share: folds that are trained one after another, and their report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,19 @@ if TYPE_CHECKING:
 def folds_of(
     job: Job, settings: SegmentationSettings
 ) -> list[tuple[int, tuple[RecipeCase, ...], tuple[RecipeCase, ...]]]:
-    """(fold, learn, hold out). Groups stay together."""
+    """Split a job's training and validation cases into the folds that are trained; groups stay together.
+
+    Args:
+        job: The job.
+        settings: `folds` and `fold` of the recipe.
+
+    Returns:
+        (fold, cases to learn from, cases held out) for every fold that is trained. With one fold, or too few
+        groups for several, this is the job's own split.
+
+    Raises:
+        TrainingError: The fold that the settings ask for is empty.
+    """
     if settings.folds == 1:
         return [(0, job.train, job.validation)]
     parts = grouped_folds([*job.train, *job.validation], settings.folds, seed=job.seed)
@@ -39,12 +51,34 @@ def folds_of(
 
 
 def fold_seed(seed: int, fold: int) -> int:
+    """Return the seed of a fold's training.
+
+    Args:
+        seed: The job's seed.
+        fold: The number of the fold.
+
+    Returns:
+        A seed that differs from fold to fold.
+
+    Example:
+        >>> fold_seed(1, 0) != fold_seed(1, 1)
+        True
+    """
     return int(np.random.SeedSequence([abs(seed), fold]).generate_state(1)[0])
 
 
 @dataclass(kw_only=True)
 class Folds:
-    """Every fold's network, and what is said of them all."""
+    """The networks of all folds, and what is reported of their training.
+
+    Args:
+        networks: One trained network per fold.
+        history: One entry per fold and epoch.
+        folds: The number of each fold.
+        patches: Training patches of all folds, repeats counted.
+        best_epoch: The epoch whose weights the last fold's network has.
+        notes: What a reader of the report must know.
+    """
 
     networks: list[torch.nn.Module] = field(default_factory=list)
     history: list[dict[str, float]] = field(default_factory=list)
@@ -64,8 +98,26 @@ def train_folds(
     build: Callable[[int], torch.nn.Module],
     more: Callable[[int, Prepared, Prepared], dict[str, Any]] = lambda fold, training, watched: {},
 ) -> Folds:
-    """A network a fold, each with a checkpoint of its own in the job's scratch. `build`: a network from a seed.
-    `more`: of a fold and its two parts, what `fit` is given beside the rest."""
+    """Train one network per fold, one after another.
+
+    Each fold has its own checkpoint in the job's scratch folder.
+
+    Args:
+        job: The job.
+        settings: `folds` and `fold` of the recipe.
+        plan: Patch, spacing and shape of the network.
+        data: The training and validation cases in the plan's form.
+        how: Epochs, rates and the optimiser.
+        build: Makes a network from a seed.
+        more: Returns further arguments of `fit` from a fold's number, its training part and its validation
+            part.
+
+    Returns:
+        The networks and their histories.
+
+    Raises:
+        TrainingError: A fold has no training case with a mask.
+    """
     from elsewhere.training.volumes import fit
     from elsewhere.training.volumes.fitting import forget_compiled
 
@@ -95,7 +147,7 @@ def train_folds(
         )
         forget_compiled(job.device)
         if not watched.cases:
-            out.notes.append(f"fold {fold + 1}: no validation case with a mask, the last weights are kept")
+            out.notes.append(f"fold {fold + 1}: no validation case has a mask, so the last weights are used")
         out.networks.append(network)
         out.folds.append(fold)
         out.history += [known_values(entry) | {"fold": fold} for entry in done.history]
@@ -107,7 +159,19 @@ def train_folds(
 def told_of(
     job: Job, done: Folds, plan: Plan, found: dict[str, Any], *, notes: Iterable[str], **details: Any
 ) -> Trained:
-    """What a recipe hands over at its end: `found` is the training set's fingerprint, `details` what is its own."""
+    """Make what a segmentation recipe reports at its end.
+
+    Args:
+        job: The job.
+        done: The trained folds.
+        plan: Patch, spacing and shape of the networks.
+        found: The fingerprint of the training set, as plain JSON.
+        notes: What a reader of the report must know.
+        **details: Further entries of the details, as plain JSON.
+
+    Returns:
+        The report, with the networks' weights where the study saves them.
+    """
     from elsewhere.training.cuda_options import cuda_options
 
     shared = {
@@ -129,5 +193,16 @@ def told_of(
 
 
 def known_values(entry: dict[str, float]) -> dict[str, float]:
-    """An epoch without what was not measured."""
+    """Return an epoch's entry without the values that were not measured.
+
+    Args:
+        entry: Values by name; NaN and infinities are not measured.
+
+    Returns:
+        The finite values.
+
+    Example:
+        >>> known_values({"train_loss": 0.5, "validation_loss": float("nan")})
+        {'train_loss': 0.5}
+    """
     return {name: value for name, value in entry.items() if math.isfinite(value)}

@@ -3,11 +3,11 @@
 **Follows** MIC: a residual-encoder nnU-Net on p0, p1 and p2 at 1 mm, pretrained by masked autoencoding, then
 fine-tuned for 10,000 steps of three patches, five folds, and what lies outside the breast's box is dropped.
 
-**Differs**: MIC pretrained on 4,799 public DCE volumes; here it is the volumes of the training part alone, their
-masks unread, so that a study's external site stays unseen. Blocks are hidden by a learnt value in a dense network,
-not by sparse convolutions. The fine-tuning loss is Dice + cross-entropy as in the baseline, where MIC's is soft Dice:
-what pretraining does can then be read against the baseline. The box at the end is around both breasts, which are
-found (`test_box`): the expert's box of a predicted case is hidden.
+**Differs**: MIC pretrained on 4,799 public DCE volumes; here it is the volumes of the training part alone,
+their masks unread, so that a study's external site stays unseen. Blocks are hidden by a learnt value in a
+dense network, not by sparse convolutions. The fine-tuning loss is Dice + cross-entropy as in the baseline,
+where MIC's is soft Dice: the effect of pretraining can then be compared with the baseline. The box at the end
+is around both breasts, which are found (`test_box`): the expert's box of a predicted case is hidden.
 """
 
 from __future__ import annotations
@@ -33,15 +33,33 @@ if TYPE_CHECKING:
     from elsewhere.training.volumes import Plan, Prepared
 
 PRETRAINING = 1_000
-"""Its seed is that of a fold that never is."""
+"""The number that stands for a fold in the seed of pretraining; no fold has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedAutoencoderSettings(SegmentationSettings):
+    """Settings of the recipe 'masked-autoencoder'.
+
+    They are `SegmentationSettings` with other defaults, and those of the pretraining.
+
+    Args:
+        spacing_mm: Voxel size in mm that every volume is resampled to.
+        batch: Patches per step.
+        epochs: Epochs of the fine-tuning, of 250 steps: MIC's 10,000 steps.
+        keep: What is kept of a predicted mask: 'all', 'largest', 'box' or 'largest-in-box'.
+        pretrain_epochs: Epochs of the pretraining; 0: none.
+        pretrain_learning_rate: Learning rate of the pretraining (AdamW).
+        hidden: The share of blocks that is hidden, between 0 and 1.
+        block: Voxels along a block's edge.
+
+    Raises:
+        UserError: A value is out of its range.
+    """
+
     spacing_mm: tuple[float, ...] = (1.0, 1.0, 1.0)
     batch: int = 3
     epochs: int = 40
-    """Of 250 steps: MIC's 10,000."""
+    """Epochs of 250 steps: MIC's 10,000 steps."""
     keep: str = "box"
     pretrain_epochs: int = 100
     pretrain_learning_rate: float = 1e-3
@@ -60,6 +78,8 @@ class MaskedAutoencoderSettings(SegmentationSettings):
 
 @recipes.register("masked-autoencoder")
 class MaskedAutoencoderRecipe(Segmenter):
+    """Pretrain the segmentation network by masked autoencoding, then fine-tune it."""
+
     title = "Masked-autoencoder pretraining (MIC)"
     version = 3
     follows = (
@@ -102,7 +122,17 @@ class MaskedAutoencoderRecipe(Segmenter):
 def pretrain(
     job: Job, settings: MaskedAutoencoderSettings, plan: Plan, everything: Prepared
 ) -> tuple[MaskedAutoencoder, dict[str, Any]]:
-    """On the training part alone: the validation part stays unseen."""
+    """Pretrain a network on the training part alone: the validation part stays unseen.
+
+    Args:
+        job: The job.
+        settings: Lengths, rates and what is hidden.
+        plan: Patch, spacing and shape of the network.
+        everything: Training and validation cases in the plan's form, masks or not.
+
+    Returns:
+        The network, and what is reported of its pretraining as plain JSON.
+    """
     from elsewhere.training.joint.masked import MaskedAutoencoder, masked_objective
     from elsewhere.training.volumes import FitSettings, fit
 

@@ -1,13 +1,15 @@
 """Deep features of a segmentation network into boosted trees, after AI Strollers (MRI-15).
 
-**Follows** AI Strollers: a network learns the tumour's mask from p0, p1 and p2 at 0.7 x 0.7 x 2 mm; its features are
-then what an XGBoost classifier is given, so that where the tumour is and whether it will respond are learnt apart.
+**Follows** AI Strollers: a network learns the tumour's mask from p0, p1 and p2 at 0.7 x 0.7 x 2 mm; its
+features are then the input of an XGBoost classifier, so that where the tumour is and whether it will respond
+are learnt separately.
 
-**Differs**: their network is a SegResNet, ours the baseline's residual encoder, and it is trained here, on the masks of
-the training part, where theirs was taken as it was. Which layers they read is not told: here it is the two deepest of
-the encoder, on one patch around the largest tumour that the network finds, as means over the patch and inside that
-tumour, with the tumour's size. Training and tested cases are looked at in the same way; still a network knows the
-tumours that it was trained on better, and the trees cannot know that.
+**Differs**: their network is a SegResNet, ours the baseline's residual encoder, and it is trained here, on
+the masks of the training part, whereas theirs was used as published. They do not report which layers they
+read: here it is the two deepest of the encoder, on one patch around the largest tumour that the network
+finds, as means over the patch and inside that tumour, with the tumour's size. Training and test cases are
+processed in the same way; still the network fits the tumours that it was trained on better, and the trees
+cannot know that.
 """
 
 from __future__ import annotations
@@ -42,9 +44,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkXgboostSettings(SegmentationSettings):
+    """Settings of the recipe 'network-xgboost'.
+
+    They are `SegmentationSettings` with other defaults, and those of the trees.
+
+    Args:
+        spacing_mm: Voxel size in mm that every volume is resampled to.
+        folds: Must be 1: a feature of one network has the same meaning for every case, in a second network it
+            would have another.
+        mirror: Whether masks are predicted on mirrored copies too.
+        stages: How many stages of the encoder are read, deepest first.
+        trees: Boosted trees.
+        depths: Depths of the trees to choose from, by folds inside the training part.
+        boost_rate: Learning rate of the boosting.
+
+    Raises:
+        UserError: A value is out of its range.
+    """
+
     spacing_mm: tuple[float, ...] = (0.7, 0.7, 2.0)
     folds: int = 1
-    """One network, whose features mean the same for every case; a second one's would mean something else."""
+    """Must be 1: features of one network have the same meaning for every case, those of a second one would
+    not."""
     mirror: bool = False
     stages: int = 2
     """How many stages of the encoder are read, deepest first."""
@@ -57,7 +78,7 @@ class NetworkXgboostSettings(SegmentationSettings):
         super().__post_init__()
         if self.folds != 1:
             raise UserError(
-                f"folds must be 1, not {self.folds}", fix="Features of several networks do not compare."
+                f"folds must be 1, not {self.folds}", fix="Features of several networks cannot be compared."
             )
         if self.stages < 1:
             raise UserError(f"stages must be at least 1, not {self.stages}")
@@ -65,16 +86,16 @@ class NetworkXgboostSettings(SegmentationSettings):
 
 @recipes.register("network-xgboost")
 class NetworkXgboost(Segmenter):
-    """Learn the mask, read the network, boost."""
+    """Learn the tumour's mask, read the features of the network, and boost trees on them."""
 
     title = "Features of a segmentation network into XGBoost (AI Strollers)"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 2
     follows = (
         "AI Strollers: features of a segmentation network at 0.7 x 0.7 x 2 mm into an XGBoost classifier, the two "
-        "learnt apart. Theirs is a SegResNet taken as it was; ours the baseline's residual encoder, trained on the "
-        "masks of the training part. Layers (the two deepest) and pooling (means over a patch round the largest "
-        "tumour found, and inside it) are ours; depth of the trees by folds inside training, classes weigh the same."
+        "learnt separately. Theirs is a SegResNet used as published; ours the baseline's residual encoder, trained "
+        "on the masks of the training part. Layers (the two deepest) and pooling (means over a patch around the "
+        "largest tumour found, and inside it) are ours; depth of the trees by folds inside training, classes weigh the same."
     )
     keeps: ClassVar[bool] = True
     Settings = NetworkXgboostSettings
@@ -148,7 +169,8 @@ class NetworkXgboost(Segmenter):
             job.progress("predict", at + 1, len(job.predict))
         if empty:
             notes.append(
-                f"no tumour was found in {empty} of {len(job.predict)} predicted cases: the patch is where it was likeliest"
+                f"no tumour was found in {empty} of {len(job.predict)} predicted cases: the patch is around the "
+                "voxel where a tumour is likeliest"
             )
         return notes
 
@@ -160,8 +182,21 @@ def network_features(
     plan: Plan,
     case: str,
 ) -> tuple[FloatArray, str]:
-    """Sizes in ml and the highest probability, then of each stage the means over the patch and inside the tumour (not a
-    number where none was found); and a note. The network is seen as it is: no mirrored copies."""
+    """Return the features of a case for the trees.
+
+    These are sizes in ml and the highest probability of tumour, then of each stage the means over the patch
+    and inside the tumour (NaN where none was found). The patch is read as it is, without mirrored copies.
+
+    Args:
+        job: The job.
+        settings: Threshold, and how many stages are read.
+        networks: The segmentation networks; the first one's features are read.
+        plan: Patch and spacing.
+        case: The name of the case.
+
+    Returns:
+        The features, (n,), and a note for the report; empty where there is none.
+    """
     import torch
     from torch.nn import functional
 

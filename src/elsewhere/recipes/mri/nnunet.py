@@ -1,12 +1,12 @@
 """nnunetv2 itself, through its own interface on an exported dataset (MRI-13; optional: extra `nnunet`).
 
-**Follows** nnU-Net (Isensee et al.) with its ResEnc-L preset: the volumes are written in its raw format with a
-dataset.json, then its own fingerprint, planner, preprocessing, trainer and predictor run, unchanged.
+**Follows** nnU-Net (Isensee et al.) with its ResEnc-L preset: the volumes are written in its raw format with
+a dataset.json, then its own fingerprint, planner, preprocessing, trainer and predictor run, unchanged.
 
-**Differs** from its command line: the folds are dealt by patient groups (its splits_final.json is written for it)
-and one fold is the default, with the job's validation part as its validation; epochs and steps can be cut. It runs
-in a process of its own, since it draws from the global generators and pins libraries. On a GPU its workers make
-its numbers differ from run to run.
+**Differs** from its command line: cases are assigned to folds by patient group (its splits_final.json is
+written for it) and one fold is the default, with the job's validation part as its validation; epochs and
+steps can be reduced. It runs in a process of its own, since it draws from the global generators and pins
+libraries. On a GPU its workers make its numbers differ from run to run.
 """
 
 from __future__ import annotations
@@ -44,11 +44,29 @@ TAIL = 30
 
 @dataclass(frozen=True, kw_only=True)
 class NnunetSettings(RecipeSettings):
+    """Settings of the recipe 'nnunet'.
+
+    Args:
+        phases: Positions of the phases that are channels, from 0; -1 is the last. A phase that a case lacks
+            is replaced by its last one.
+        planner: nnU-Net's experiment planner.
+        configuration: nnU-Net's configuration; '2d' is used where all cases are slices.
+        folds: 1: the job's own training and validation parts; more: cross-validation over both, and an
+            ensemble.
+        epochs: Epochs per fold.
+        steps_per_epoch: Training steps per epoch.
+        validation_steps: Validation steps per epoch.
+        checkpoint_every: Epochs between two checkpoints.
+        mirror: Whether predictions are averaged over mirrored copies.
+        python: The interpreter that has nnunetv2; empty: the running one.
+    """
+
     phases: tuple[int, ...] = (0, 1, 2)
-    """Places of the phases that are channels; -1 is the last. One that a case lacks is its last."""
+    """Positions of the phases that are channels; -1 is the last. A phase that a case lacks is replaced by its
+    last."""
     planner: str = "nnUNetPlannerResEncL"
     configuration: str = "3d_fullres"
-    """'2d' is taken where all cases are slices."""
+    """'2d' is used where all cases are slices."""
     folds: int = 1
     """1: the job's own training and validation parts; more: cross-validation over both, and an ensemble."""
     epochs: int = 1000
@@ -57,11 +75,13 @@ class NnunetSettings(RecipeSettings):
     checkpoint_every: int = 25
     mirror: bool = True
     python: str = ""
-    """The interpreter that has nnunetv2; this one where it is empty."""
+    """The interpreter that has nnunetv2; empty: the running one."""
 
 
 @recipes.register("nnunet")
 class Nnunet(Recipe):
+    """Train and predict with nnunetv2 itself, on an exported dataset."""
+
     title = "nnU-Net v2"
     answers: ClassVar[Mapping[str, str]] = {SEGMENTATION: "masks"}
     version = 1
@@ -129,7 +149,14 @@ class Nnunet(Recipe):
 
 
 def need_nnunet(python: str) -> None:
-    """An error with the extra's name where this interpreter has no nnunetv2."""
+    """Check that an interpreter has nnunetv2.
+
+    Args:
+        python: The path of the interpreter.
+
+    Raises:
+        UserError: It cannot be started or lacks nnunetv2; the message names the extra to install.
+    """
     fix = (
         "pip install 'elsewhere[nnunet]'; or, as it pins libraries, put it into an environment of its own and set "
         "python = 'PATH/bin/python' in the recipe's settings. The recipe 'residual-unet' needs neither."
@@ -149,7 +176,17 @@ def need_nnunet(python: str) -> None:
 def export(
     job: Job, known: Sequence[RecipeCase], names: dict[str, str], root: Path, phases: tuple[int, ...]
 ) -> None:
-    """The job's volumes in nnU-Net's raw format. A file that is there already stays: it was written whole."""
+    """Write the job's volumes in nnU-Net's raw format.
+
+    A file that exists already is kept: files are written whole or not at all.
+
+    Args:
+        job: The job.
+        known: The training and validation cases with a mask.
+        names: The exported name of each case.
+        root: The folder to write to.
+        phases: Positions of the phases that are channels; -1 is the last.
+    """
     raw = root / "raw" / DATASET
     for folder in (raw / "imagesTr", raw / "labelsTr", root / "imagesTs"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -201,7 +238,7 @@ def _splits(
 
 
 def _run(python: str, root: Path, job: Job) -> list[dict[str, float]]:
-    """The child's epochs; its last lines where it fails."""
+    """Run the child process and return its epochs; its last lines are in the error where it fails."""
     told = root / "history.json"
     history: list[dict[str, float]] = json.loads(told.read_text()) if told.is_file() else []
     command = [python, str(CHILD), str(root / "job.json")]

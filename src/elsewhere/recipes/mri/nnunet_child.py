@@ -1,8 +1,8 @@
 """nnU-Net's own steps, run as a program of its own: `python nnunet_child.py JOB.json`.
 
 It knows nothing of Elsewhere, so that nnunetv2 may live in another environment (it pins libraries that others
-want newer). nnU-Net starts processes that import this file anew, hence the guard at the end. Lines on standard
-output that begin with 'ELSEWHERE ' are JSON for the parent; the rest is nnU-Net's own.
+want newer). nnU-Net starts processes that import this file again, hence the guard at the end. Lines on
+standard output that begin with 'ELSEWHERE ' are JSON for the parent; the rest is nnU-Net's own.
 """
 
 from __future__ import annotations
@@ -20,11 +20,20 @@ DATASET = "Dataset001_Elsewhere"
 
 
 def tell(**what: Any) -> None:
+    """Print a message for the parent process.
+
+    Args:
+        **what: Entries of the message, as plain JSON.
+    """
     print(f"ELSEWHERE {json.dumps(what)}", flush=True)
 
 
 def main(job: dict[str, Any]) -> None:
-    """Plan and preprocess, train every fold, predict every case; what is done already stays."""
+    """Plan and preprocess, train every fold, and predict every case; what is done already is not repeated.
+
+    Args:
+        job: The content of job.json.
+    """
     root = Path(job["root"])
     os.environ |= {
         "nnUNet_raw": str(root / "raw"),
@@ -44,7 +53,15 @@ def main(job: dict[str, Any]) -> None:
 
 
 def planned(job: dict[str, Any], root: Path) -> str:
-    """The identifier of the plans; fingerprint, plan and preprocessing are made once."""
+    """Make fingerprint, plan and preprocessed cases, once.
+
+    Args:
+        job: The content of job.json.
+        root: The folder of the job.
+
+    Returns:
+        The identifier of the plans.
+    """
     from nnunetv2.experiment_planning.plan_and_preprocess_api import (
         extract_fingerprints,
         plan_experiments,
@@ -68,7 +85,15 @@ def planned(job: dict[str, Any], root: Path) -> str:
 
 
 def train(job: dict[str, Any], plans: str, fold: int) -> None:
-    """One fold by nnU-Net's trainer; `get_trainer_from_args` sets what its constructor wants of the plans."""
+    """Train one fold with nnU-Net's trainer, or resume it from its latest checkpoint.
+
+    `get_trainer_from_args` passes the plans to the trainer's constructor.
+
+    Args:
+        job: The content of job.json.
+        plans: The identifier of the plans.
+        fold: The number of the fold.
+    """
     import numpy as np
     import torch
     from nnunetv2.run.run_training import get_trainer_from_args, maybe_load_checkpoint
@@ -117,7 +142,12 @@ def train(job: dict[str, Any], plans: str, fold: int) -> None:
 
 
 def predict(job: dict[str, Any], folder: Path) -> None:
-    """Every case by itself, so that its cost is its own."""
+    """Predict every case by itself, so that its cost is its own.
+
+    Args:
+        job: The content of job.json.
+        folder: The folder of the trained model.
+    """
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 

@@ -46,19 +46,30 @@ MODELS = ("both", "elastic-net", "random-forest")
 
 @dataclass(frozen=True, kw_only=True)
 class RadiomicsSettings(RecipeSettings):
+    """Settings of the recipes 'radiomics' and 'radiomics-clinical'.
+
+    Args:
+        bins: Grey levels of the texture features.
+        region: 'automatic', or 'expert': the experts' masks in training, so that training measures other
+            regions than the test.
+        families: Families of features: 'shape', 'first', 'texture', 'kinetic'.
+        model: 'elastic-net', 'random-forest', or 'both': the better one by folds inside the training part.
+        clinical: Clinical columns that are added to the features (recipe 'radiomics-clinical' alone).
+    """
+
     bins: int = 32
     region: str = "automatic"
-    """'expert' measures experts' masks in training: then a test sees other regions than training did."""
+    """'expert' measures experts' masks in training: training then sees other regions than the test does."""
     families: tuple[str, ...] = FAMILIES
     model: str = "both"
     """'elastic-net', 'random-forest', or both: the better one by folds inside the training part."""
     clinical: tuple[str, ...] = ()
-    """Clinical columns beside the features (recipe 'radiomics-clinical' alone)."""
+    """Clinical columns that are added to the features (recipe 'radiomics-clinical' alone)."""
 
 
 @recipes.register("radiomics")
 class Radiomics(Recipe):
-    """Features of the automatic region into an elastic net or a random forest."""
+    """Predict the response from features of the automatic region, by an elastic net or a random forest."""
 
     title = "Radiomics"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
@@ -105,12 +116,12 @@ class Radiomics(Recipe):
 
 @recipes.register("radiomics-clinical")
 class RadiomicsClinical(Radiomics):
-    """The same beside clinical columns."""
+    """Predict the response from radiomics and clinical columns, which MRI-02 withholds at test time."""
 
     title = "Radiomics and clinical columns"
     version = 2
     follows = (
-        Radiomics.follows + " Clinical columns stand beside the features, which MRI-02's test withholds."
+        Radiomics.follows + " Clinical columns, which the challenge withholds in its test, join the features."
     )
     sees: ClassVar[frozenset[str]] = frozenset({CLINICAL})
 
@@ -120,6 +131,21 @@ class RadiomicsClinical(Radiomics):
 
 
 def feature_settings(settings: RadiomicsSettings) -> FeatureSettings:
+    """Check a recipe's settings and return those of the features.
+
+    Args:
+        settings: The recipe's settings.
+
+    Returns:
+        The settings of `elsewhere.radiomics`.
+
+    Raises:
+        UserError: A family or the region is unknown.
+
+    Example:
+        >>> feature_settings(RadiomicsSettings(bins=16)).bins
+        16
+    """
     for family in settings.families:
         if family not in FAMILIES:
             raise unknown_name("family of features", family, list(FAMILIES))
@@ -129,16 +155,35 @@ def feature_settings(settings: RadiomicsSettings) -> FeatureSettings:
 
 
 class FeatureTable:
-    """Cases as rows: features by name, then clinical columns."""
+    """Cases as rows: features by name, then clinical columns.
+
+    Args:
+        how: How the features are computed.
+        design: How clinical columns become numbers; None: no clinical columns.
+    """
 
     def __init__(self, how: FeatureSettings, design: ClinicalDesign | None) -> None:
         self.how, self.design = how, design
         self.names: tuple[str, ...] = ()
 
     def kept(self) -> dict[str, Any]:
+        """Return the table's definition for saved weights.
+
+        Returns:
+            The names of the columns, and the clinical columns' definition.
+        """
         return {"features": list(self.names), "design": self.design.kept() if self.design else None}
 
     def row(self, job: Job, case: RecipeCase) -> tuple[FloatArray, CaseFeatures]:
+        """Return one case as a row; the first row sets the names of the columns.
+
+        Args:
+            job: The job, whose volumes are read.
+            case: The case.
+
+        Returns:
+            The row, (columns,), and the features it was made from.
+        """
         made = case_features(job.volumes, case.case, self.how)
         if not self.names:
             self.names = (*made.values, *(self.design.names if self.design else ()))
@@ -148,6 +193,15 @@ class FeatureTable:
         return np.array(values, dtype=np.float64), made
 
     def rows(self, job: Job, cases: Sequence[RecipeCase]) -> FloatArray:
+        """Return cases as a table.
+
+        Args:
+            job: The job, whose volumes are read and whose `progress` is called.
+            cases: The cases, at least one.
+
+        Returns:
+            (cases, columns).
+        """
         found = []
         for at, case in enumerate(cases):
             found.append(self.row(job, case)[0])
@@ -156,7 +210,21 @@ class FeatureTable:
 
 
 def apply_features(job: Job, weights: Mapping[str, Any], models: Mapping[str, type[KeptModel]]) -> Trained:
-    """Predict from a kept model of features; a feature that has come or gone since is refused by name."""
+    """Predict from a saved model of features.
+
+    A model whose features are not those of this version is refused.
+
+    Args:
+        job: The job.
+        weights: What the recipe handed over in `Trained.weights`.
+        models: The classes of models by the kind that they save.
+
+    Returns:
+        What a report needs to know of the predictions.
+
+    Raises:
+        UserError: The features that are measured are not those that the model knows.
+    """
     design = None if weights["design"] is None else ClinicalDesign.from_kept(weights["design"])
     table = FeatureTable(feature_settings(job.settings), design)
     fitted = Applied.of(weights, models)
@@ -166,7 +234,7 @@ def apply_features(job: Job, weights: Mapping[str, Any], models: Mapping[str, ty
         if table.names != known:
             other = sorted({*table.names} ^ {*known})
             raise UserError(
-                f"the kept model knows {len(known)} features, and {len(table.names)} are measured here"
+                f"the saved model has {len(known)} features, and {len(table.names)} are measured here"
                 + (f" (first: {other[0]})" if other else " (in another order)"),
                 fix="Use the version of Elsewhere that trained it, or train it again.",
             )
@@ -178,7 +246,13 @@ def apply_features(job: Job, weights: Mapping[str, Any], models: Mapping[str, ty
 
 
 def predict_all(job: Job, table: FeatureTable, probability: Callable[[FloatArray], FloatArray]) -> None:
-    """Every predicted case, one by one; the time is of its features and the model, not of reading."""
+    """Predict every case, one by one; the time is that of its features and the model, not of reading.
+
+    Args:
+        job: The job.
+        table: Makes the rows.
+        probability: From rows to probabilities of response.
+    """
     for at, case in enumerate(job.predict):
         values, made = table.row(job, case)
         start = time.perf_counter()
@@ -208,7 +282,7 @@ def _forest(leaf: int) -> Candidate:
 
 
 def _weights(model: object, names: Sequence[str]) -> dict[str, float]:
-    """The ten largest, for a reader."""
+    """Return the ten largest weights, for a reader."""
     if isinstance(model, ElasticNet):
         values = model.weight
     elif isinstance(model, Forest):

@@ -1,4 +1,4 @@
-"""The challenge's baseline for pCR: a coin (MRI-13)."""
+"""The challenge's baseline for pCR: a random probability (MRI-13)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from elsewhere.recipes.base import RESPONSE, Job, Prediction, Recipe, Trained, r
 
 @recipes.register("random")
 class RandomClassifier(Recipe):
-    """A probability from a seeded draw, whatever the case looks like."""
+    """Predict a seeded random probability, whatever the case looks like."""
 
     title = "Random classifier"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 1
-    follows = "The MAMA-MIA challenge's baseline for pCR. Ours is seeded: a case's draw rests on the seed and its name."
+    follows = "The MAMA-MIA challenge's baseline for pCR. Ours is seeded: a case's draw depends on the seed and its name."
     reads: ClassVar[str] = ""
     keeps: ClassVar[bool] = True
 
@@ -48,6 +48,20 @@ def _name(task: str, case: str) -> str:
 
 
 def draw(seed: int, case: str) -> float:
-    """Uniform in [0, 1): the same for the same seed and case, in any order and beside any others."""
+    """Draw the probability of a case.
+
+    It is the same for the same seed and case, in any order and with any other cases.
+
+    Args:
+        seed: The seed of the training.
+        case: The name of the case.
+
+    Returns:
+        A number that is uniform in [0, 1).
+
+    Example:
+        >>> draw(1, "a") == draw(1, "a"), draw(1, "a") == draw(2, "a")
+        (True, False)
+    """
     digest = hashlib.blake2b(f"{seed}|{case}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64

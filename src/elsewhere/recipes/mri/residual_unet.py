@@ -2,9 +2,10 @@
 
 The challenge's own baseline is a plain 3D nnU-Net; the residual encoder is the top teams'. Spacing, patch,
 pooling and batch follow from the training set (`training.volumes.planning`), and so does everything else that
-nnU-Net fixes: z-score, Dice + cross-entropy with deep supervision, a third of every step on foreground, SGD on
-a poly schedule, Gaussian sliding window, mirrored copies, five folds. How it differs: cubic resampling is done on
-the device, the low-resolution augmentation is left out, one logit in place of two, air is skipped.
+nnU-Net fixes: z-score, Dice + cross-entropy with deep supervision, a third of every step on foreground, SGD
+on a poly schedule, Gaussian sliding window, mirrored copies, five folds. It differs from nnU-Net in that
+cubic resampling runs on the device, the low-resolution augmentation is left out, there is one logit instead
+of two, and windows of air are skipped.
 """
 
 from __future__ import annotations
@@ -42,13 +43,54 @@ if TYPE_CHECKING:
 FOUND, GIVEN = "found", "given"
 CHANNELS = ("three", "subtraction", "pre-first-last")
 KEEP = ("all", "largest", "box", "largest-in-box")
-"""As `training.volumes` knows them; said here, so that a study file is checked without torch."""
+"""The names that `training.volumes` knows; repeated here so that a study file is checked without torch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentationSettings(RecipeSettings):
-    """Defaults are for the real set on one large GPU; `patch`, `widths`, `blocks`, `epochs` and
-    `steps_per_epoch` make it small enough for a CPU."""
+    """Settings of the segmentation recipes.
+
+    Defaults are for the real set on one large GPU; `patch`, `widths`, `blocks`, `epochs` and
+    `steps_per_epoch` make it small enough for a CPU.
+
+    Args:
+        channels: 'three' (p0, p1, p2), 'subtraction' (p1 - p0) or 'pre-first-last'.
+        spacing_mm: Voxel size in mm that every volume is resampled to; empty: planned from the training set.
+        patch: Voxels along each axis of a patch; empty: planned.
+        widths: Channels of each stage of the network; empty: planned.
+        blocks: Residual blocks of each stage of the encoder; empty: planned.
+        batch: Patches per step; 0: planned.
+        memory_gb: GPU memory in GB that patch and batch are planned for.
+        clip: Two percentiles at which intensities are cut; empty: no cut.
+        crop: 'breast': to the breast's box before anything else; 'none': no crop.
+        margin: Voxels around the box.
+        test_box: The box that `crop` and `keep` use of a predicted case: 'found' by a simple localiser (both
+            breasts), or 'given' by the dataset where it is known (which shows the affected side).
+        epochs: Epochs per fold.
+        steps_per_epoch: Training steps per epoch.
+        learning_rate: Learning rate of the first epoch; it falls by the poly schedule.
+        momentum: Nesterov momentum of SGD.
+        weight_decay: Weight decay of the optimiser.
+        foreground: The share of patches that are centred on a lesion.
+        augment: Whether patches are augmented.
+        keep_weights: 'last', or 'best' by the Dice of validation patches.
+        validation_steps: Batches of validation patches per epoch.
+        checkpoint_every: Epochs between two checkpoints.
+        folds: Folds of training and validation cases together, by group; 1: the job's own two parts.
+        fold: The only fold that is trained (0 to folds - 1); -1: all, as an ensemble.
+        mirror: Whether predictions are averaged over mirrored copies.
+        overlap: The overlap of neighbouring windows at prediction, 0 up to but not including 1.
+        window_batch: Windows per forward pass at prediction.
+        threshold: The probability above which a voxel belongs to the tumour, between 0 and 1.
+        keep: What is kept of a predicted mask: 'all', 'largest' (component), 'box' (inside the box of
+            `test_box`) or 'largest-in-box'.
+        skip_air: Whether windows that hold only air are skipped.
+        compiled: Whether torch.compile is used on a GPU.
+        cost_repeats: Predictions of one case under control at the end (MRI-12); 0: none.
+
+    Raises:
+        UserError: A value is unknown or out of its range.
+    """
 
     channels: str = "three"
     """'three' (p0, p1, p2), 'subtraction' (p1 - p0), 'pre-first-last'."""
@@ -67,8 +109,8 @@ class SegmentationSettings(RecipeSettings):
     margin: int = 0
     """Voxels around the box."""
     test_box: str = FOUND
-    """For `crop` and `keep`, of a predicted case: 'found' by a simple localiser (both breasts), or 'given' by the
-    dataset where it is known (which tells the affected side)."""
+    """For `crop` and `keep`, of a predicted case: 'found' by a simple localiser (both breasts), or 'given' by
+    the dataset where it is known (which shows the affected side)."""
     epochs: int = 1000
     steps_per_epoch: int = 250
     learning_rate: float = 0.01
@@ -116,7 +158,7 @@ class SegmentationSettings(RecipeSettings):
         if self.clip and (len(self.clip) != 2 or not 0 <= self.clip[0] < self.clip[1] <= 100):
             raise UserError(f"clip must be two rising percentiles, not {self.clip}")
         if not 0 <= self.overlap < 1:
-            raise UserError(f"overlap must lie in 0 to 1, 1 left out, not {self.overlap}")
+            raise UserError(f"overlap must be at least 0 and below 1, not {self.overlap}")
         if not 0 < self.threshold < 1:
             raise UserError(f"threshold must lie between 0 and 1, not {self.threshold}")
         if self.window_batch < 1:
@@ -124,7 +166,7 @@ class SegmentationSettings(RecipeSettings):
 
 
 class Segmenter(Recipe):
-    """What the segmentation recipes share; each is this with other defaults."""
+    """What the segmentation recipes share; each recipe is this class with other defaults."""
 
     answers: ClassVar[Mapping[str, str]] = {SEGMENTATION: "masks"}
     keeps: ClassVar[bool] = True
@@ -152,7 +194,16 @@ class Segmenter(Recipe):
 def plan_for(
     volumes: Volumes, cases: Sequence[str], settings: SegmentationSettings
 ) -> tuple[Plan, dict[str, Any]]:
-    """The plan of these training cases, and the fingerprint that it rests on."""
+    """Plan the network for training cases.
+
+    Args:
+        volumes: Where headers and intensities are read.
+        cases: The names of the training cases.
+        settings: Channels, memory, and what is not left to the plan.
+
+    Returns:
+        The plan, and the fingerprint of the training set that it rests on, as plain JSON.
+    """
     from elsewhere.training.volumes import fingerprint, make_plan
 
     known = fingerprint(volumes, list(cases), settings.channels, crop=settings.crop)
@@ -174,8 +225,19 @@ def plan_for(
 def planned(
     job: Job, settings: SegmentationSettings, *, need_mask: bool = True
 ) -> tuple[Plan, dict[str, Any], Prepared]:
-    """The plan from the training part alone, and training and validation cases in its form; those without a
-    mask stay where none is needed."""
+    """Plan from the training part alone, and bring training and validation cases to the plan's form.
+
+    Args:
+        job: The job.
+        settings: The recipe's settings.
+        need_mask: Whether cases without a mask are left out.
+
+    Returns:
+        The plan, the fingerprint that it rests on as plain JSON, and the cases.
+
+    Raises:
+        TrainingError: Masks are needed, and no case has one.
+    """
     from elsewhere.training.volumes import prepare
 
     learn = [case.case for case in job.train]
@@ -202,8 +264,17 @@ def planned(
 def learn_masks(
     job: Job, settings: SegmentationSettings
 ) -> tuple[Plan, dict[str, Any], Folds, tuple[str, ...]]:
-    """The baseline's training: plan, fingerprint, its networks, and notes. The volumes have left the device then,
-    before prediction needs it."""
+    """Train the baseline on a job.
+
+    The volumes have left the device when it returns, before prediction needs its memory.
+
+    Args:
+        job: The job.
+        settings: The recipe's settings.
+
+    Returns:
+        The plan, the fingerprint that it rests on as plain JSON, the trained folds, and notes for the report.
+    """
     from elsewhere.training.volumes import build_network
 
     plan, found, data = planned(job, settings)
@@ -219,6 +290,14 @@ def learn_masks(
 
 
 def fit_settings(settings: SegmentationSettings) -> FitSettings:
+    """Return the part of a recipe's settings that the training loop takes.
+
+    Args:
+        settings: The recipe's settings.
+
+    Returns:
+        The settings of `training.volumes`.
+    """
     from elsewhere.training.volumes import FitSettings
 
     same = {entry.name for entry in fields(FitSettings)} - {"batch", "keep", "optimiser", "gradient_norm"}
@@ -231,7 +310,18 @@ def fit_settings(settings: SegmentationSettings) -> FitSettings:
 def emit_masks(
     job: Job, settings: SegmentationSettings, networks: Sequence[torch.nn.Module], plan: Plan
 ) -> tuple[dict[str, Any] | None, list[str]]:
-    """Every case of the job, each with what it cost; the controlled cost of one, and notes."""
+    """Predict and emit every case of the job with its cost, and measure one case's cost again under control.
+
+    Args:
+        job: The job.
+        settings: The recipe's settings.
+        networks: The trained networks, as an ensemble.
+        plan: Patch, spacing and shape of the networks.
+
+    Returns:
+        The controlled cost of one case as plain JSON (None where it is not asked for), and notes for the
+        report.
+    """
     from elsewhere.training.volumes import keep_parts, predict
 
     notes = box_notes(job, settings)
@@ -278,7 +368,18 @@ def emit_masks(
 def seen_by(
     job: Job, settings: SegmentationSettings, networks: Sequence[torch.nn.Module], plan: Plan, case: str
 ) -> tuple[Standard, torch.Tensor]:
-    """A case on the plan's grid as at test time, and the tumour's probability there."""
+    """Return a case on the plan's grid as at test time, and the tumour's probability there.
+
+    Args:
+        job: The job.
+        settings: The recipe's settings.
+        networks: The trained networks, as an ensemble.
+        plan: Patch and spacing.
+        case: The name of the case.
+
+    Returns:
+        The case in the plan's form, and the probability of each of its voxels, [x, y, z].
+    """
     from elsewhere.training.volumes import standardise
     from elsewhere.training.volumes.windows import probabilities
 
@@ -306,8 +407,18 @@ def seen_by(
 
 
 def patch_around(image: torch.Tensor, places: np.ndarray, plan: Plan) -> torch.Tensor:
-    """A patch [channel, x, y, z] around the middle of these voxels, of the volume where there are none; 0 beyond
-    the volume, which lies in the middle where it is smaller than the patch."""
+    """Cut a patch around the middle of voxels, or of the volume where there are none.
+
+    Outside the volume the patch is 0; a volume that is smaller than the patch lies in its middle.
+
+    Args:
+        image: [channel, x, y, z].
+        places: Indices of voxels, (n, 3).
+        plan: The size of the patch.
+
+    Returns:
+        [channel, x, y, z] of the plan's patch.
+    """
     shape = image.shape[1:]
     middle = places.mean(axis=0) if len(places) else (np.array(shape) - 1) / 2
     out = image.new_zeros((len(image), *plan.patch))
@@ -325,12 +436,30 @@ def patch_around(image: torch.Tensor, places: np.ndarray, plan: Plan) -> torch.T
 
 
 def box_at_test(job: Job, settings: SegmentationSettings, case: str) -> Box | None:
-    """The part of a predicted case that the network is shown; None for what the crop says by itself."""
+    """Return the part of a predicted case that the network is shown.
+
+    Args:
+        job: The job.
+        settings: `crop` and `test_box`.
+        case: The name of the case.
+
+    Returns:
+        The box; None where the crop needs no box.
+    """
     return None if settings.crop == "none" else _breasts(job, settings, case)
 
 
 def kept_box(job: Job, settings: SegmentationSettings, case: str) -> Box | None:
-    """Where a predicted mask may lie; None for everywhere, as in a slice, which shows no breast to find."""
+    """Return where a predicted mask may lie.
+
+    Args:
+        job: The job.
+        settings: `keep` and `test_box`.
+        case: The name of the case.
+
+    Returns:
+        The box; None for everywhere, as in a slice, which shows no breast to find.
+    """
     if not settings.keep.endswith("box") or job.volumes.grid(case).shape[2] == 1:
         return None
     return _breasts(job, settings, case)
@@ -342,23 +471,34 @@ def _breasts(job: Job, settings: SegmentationSettings, case: str) -> Box:
 
 
 def box_notes(job: Job, settings: SegmentationSettings) -> list[str]:
-    """What a reader must know of the boxes of predicted cases."""
+    """List what a reader must know of the boxes of predicted cases.
+
+    Args:
+        job: The job.
+        settings: `crop`, `keep` and `test_box`.
+
+    Returns:
+        Notes for the report.
+    """
     if settings.test_box == GIVEN:
         if BREAST_BOX not in Segmenter.shown(settings):
             return []
         return [
-            f"{case.case}: no breast box is told, both breasts were found"
+            f"{case.case}: the dataset gives no breast box, so both breasts were found by the localiser"
             for case in job.predict
             if job.volumes.breast_box(case.case) is None
         ]
     if settings.keep.endswith("box"):
-        return ["of predicted masks, what lies outside both breasts was dropped; these were found, not told"]
+        return [
+            "predicted masks were cut to both breasts, which were found by the localiser and not given by the "
+            "dataset"
+        ]
     return []
 
 
 @recipes.register("residual-unet")
 class ResidualUnet(Segmenter):
-    """The baseline."""
+    """Segment the tumour with the baseline, a residual-encoder U-Net."""
 
     title = "Residual-encoder U-Net"
     version = 2

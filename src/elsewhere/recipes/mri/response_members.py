@@ -1,4 +1,4 @@
-"""What the response recipes with networks share: crops of a job, members trained one after another, their mean.
+"""What the response recipes with networks share: a job's crops, and an ensemble of networks.
 
 torch is imported at first use.
 """
@@ -32,7 +32,26 @@ MEASURED_CASES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class MemberPlan:
-    """One network to train. `seed`: the job's and the member's own numbers."""
+    """One network of an ensemble, to be trained.
+
+    Args:
+        name: The name of the member, which also names its checkpoint.
+        network: One of `RESPONSE_NETWORKS`.
+        train: Rows of the crops to learn from.
+        watch: Rows of the crops that choose the best epoch; may be empty.
+        seed: The job's seed and the member's own numbers.
+        epochs: Epochs.
+        batch: Crops per step.
+        learning_rate: Learning rate of AdamW.
+        weight_decay: Weight decay of AdamW.
+        augmentation: The ranges that views of a crop are drawn from.
+        contrast: SimCLR's loss and its weight over the epochs; None: supervised training alone.
+        one_phase: Whether one phase at a time is the input, instead of all as channels.
+        weights: 'none', 'kinetics', a folder of NETWORK.pth files, or a file.
+        time: 'depth': phases are channels and slices are frames; 'phases': phases are frames.
+        keep: Which epoch's weights the member has: the 'best' by validation loss, or the 'last'.
+        checkpoint_seconds: Seconds between two checkpoints.
+    """
 
     name: str
     network: str
@@ -54,6 +73,15 @@ class MemberPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
+    """A trained network of an ensemble.
+
+    Args:
+        plan: What was asked for.
+        network: The trained network.
+        fitted: Its history and best epoch.
+        options: The options of its training, which prediction needs too.
+    """
+
     plan: MemberPlan
     network: ResponseNetwork
     fitted: Fitted
@@ -62,7 +90,16 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class ResponseWork:
-    """The crops of a job's training and validation parts, and how to cut those of its predictions."""
+    """The crops of a job's training and validation parts, and how to cut those of its predictions.
+
+    Args:
+        job: The job.
+        spec: Size, spacing and phases of a crop.
+        lesion: How the lesion is found.
+        crops: The crops of training and validation cases, on the device.
+        label: 0, 1 or -1 per crop.
+        notes: What a reader of the report must know.
+    """
 
     job: Job
     spec: CropSpec
@@ -82,8 +119,26 @@ class ResponseWork:
         lesion: str,
         masks: str,
     ) -> ResponseWork:
-        """Cuts every crop of `train` and `validation`. Where these are all slices the window is one
-        too; what is predicted decides nothing, for it is in no key."""
+        """Cut every crop of a job's training and validation parts.
+
+        Where these are all slices the window is one too; what is predicted decides nothing, since it is in no
+        key.
+
+        Args:
+            job: The job.
+            size: Voxels of a crop along x, y and z.
+            spacing_mm: Voxel size of a crop.
+            phases: The phases of a crop, such as 'p0'; 'p1..px' stands for all after contrast.
+            each: Whether every phase has its own z-score, for networks that see one phase at a time.
+            lesion: How the lesion is found; one of `training.response.lesions.KINDS`.
+            masks: A folder of predicted masks that the crops are found by; empty: none.
+
+        Returns:
+            The crops.
+
+        Raises:
+            TrainingError: The job has no case to train on.
+        """
         from elsewhere.training.response.crops import CropSpec, flat, load_crops
 
         known = [*job.train, *job.validation]
@@ -111,10 +166,25 @@ class ResponseWork:
         )
 
     def rows(self, cases: Sequence[RecipeCase]) -> Rows:
+        """Return the rows of cases in the crops.
+
+        Args:
+            cases: Training or validation cases.
+
+        Returns:
+            One row per case.
+        """
         return self.crops.rows([case.case for case in cases])
 
     def fit_member(self, plan: MemberPlan) -> Member:
-        """Train one network, or take it up where a killed run left it."""
+        """Train one network, or resume the training that a killed run left.
+
+        Args:
+            plan: The network and its training.
+
+        Returns:
+            The trained network.
+        """
         from elsewhere.training.response.fitting import FitOptions, fit
         from elsewhere.training.response.networks import build_response_network
 
@@ -158,14 +228,31 @@ class ResponseWork:
     def member_probabilities(
         self, members: Sequence[Member], rows: Rows, *, flip: bool
     ) -> npt.NDArray[np.float64]:
-        """The members' mean for crops that lie here."""
+        """Return the members' mean probability for training or validation crops.
+
+        Args:
+            members: The trained networks.
+            rows: Rows of the crops.
+            flip: Whether predictions are averaged over mirrored copies.
+
+        Returns:
+            One probability of response per row.
+        """
         from elsewhere.training.response.fitting import probabilities
 
         each = [probabilities(m.network, self.crops, rows, options=m.options, flip=flip) for m in members]
         return np.asarray(np.mean(each, axis=0), dtype=np.float64)
 
     def predict(self, members: Sequence[Member], *, flip: bool) -> dict[str, Any]:
-        """Emit every case, and its cost again under control on the first ones."""
+        """Emit every case of the job, and measure the cost of the first ones again under control.
+
+        Args:
+            members: The trained networks.
+            flip: Whether predictions are averaged over mirrored copies.
+
+        Returns:
+            The controlled cost as plain JSON; empty where nothing is predicted.
+        """
         job = self.job
         probability = emit_probabilities(
             job,
@@ -181,7 +268,14 @@ class ResponseWork:
         return controlled_cost(probability, some, device=job.device, repeats=3).to_dict()
 
     def kept(self, members: Sequence[Member]) -> dict[str, Any] | None:
-        """The window, and every member: how it is built, and its state."""
+        """Return the weights where the study saves them.
+
+        Args:
+            members: The trained networks.
+
+        Returns:
+            The window, and how every member is built with its state; None where weights are not saved.
+        """
         if not self.job.keep:
             return None
         return {
@@ -205,7 +299,16 @@ class ResponseWork:
     def trained(
         self, members: Sequence[Member], *, details: Mapping[str, Any], notes: Sequence[str] = ()
     ) -> Trained:
-        """The history is the first member's; `details` holds every member's best epoch."""
+        """Make what the recipe reports at its end.
+
+        Args:
+            members: The trained networks; the history is the first member's.
+            details: Further entries of the details, as plain JSON.
+            notes: Further notes for the report.
+
+        Returns:
+            The report; its details hold every member's best epoch.
+        """
         first = members[0]
         return Trained(
             weights=self.kept(members),
@@ -228,7 +331,18 @@ class ResponseWork:
 
 
 def lesion_source(lesion: str, masks: str) -> LesionSource:
-    """How crops are found: by a folder of predicted masks where there is one."""
+    """Return how crops are found.
+
+    Args:
+        lesion: One of `training.response.lesions.KINDS`; it does not count where there are masks.
+        masks: A folder of predicted masks; empty: none.
+
+    Returns:
+        The source of lesions' boxes.
+
+    Raises:
+        UserError: The way is unknown, or there is no such folder.
+    """
     from elsewhere.training.response.lesions import LesionSource, masks_in
 
     if masks:
@@ -245,8 +359,21 @@ def emit_probabilities(
     one_phase: bool,
     flip: bool,
 ) -> Callable[[str], float]:
-    """Emit every case: its volume is read, the lesion found, and the members' mean taken. The cost is of all that.
-    Gives the function of one case."""
+    """Predict and emit every case of the job.
+
+    The cost of a case includes reading its volume, finding the lesion and all networks.
+
+    Args:
+        job: The job.
+        networks: The trained networks, whose mean is taken.
+        spec: Size, spacing and phases of a crop.
+        lesion: How the lesion is found.
+        one_phase: Whether the networks take one phase at a time.
+        flip: Whether predictions are averaged over mirrored copies.
+
+    Returns:
+        The function from a case's name to its probability.
+    """
     from elsewhere.training.response.crops import case_crop
     from elsewhere.training.response.fitting import crop_probability
 
@@ -267,7 +394,18 @@ def emit_probabilities(
 
 
 def apply_members(job: Job, weights: Mapping[str, Any], *, lesion: str, masks: str, flip: bool) -> Trained:
-    """Predict from kept members."""
+    """Predict from saved networks.
+
+    Args:
+        job: The job.
+        weights: What `ResponseWork.kept` returned.
+        lesion: How the lesion is found; one of `training.response.lesions.KINDS`.
+        masks: A folder of predicted masks that the crops are found by; empty: none.
+        flip: Whether predictions are averaged over mirrored copies.
+
+    Returns:
+        What a report needs to know of the predictions.
+    """
     from elsewhere.training.response.crops import CropSpec
     from elsewhere.training.response.networks import build_response_network
 

@@ -1,9 +1,9 @@
-"""Tables of numbers to a probability of response: what the classical recipes share.
+"""Models from tables of numbers to a probability of response: what the classical recipes share.
 
 Classes weigh the same in every fit, and the chosen model's logits are shifted so that, out of fold, the mean
-probability of responders and of the others are as far above one half as below it: a decision at 0.5 is then the
-balanced operating point of the training cases, as the challenge scores balanced accuracy at 0.5 (MRI-05). The
-shift changes no AUC.
+probability of responders is as far above one half as that of the others is below it: a decision at 0.5 is
+then the balanced operating point of the training cases, as the challenge scores balanced accuracy at 0.5
+(MRI-05). The shift changes no AUC.
 """
 
 from __future__ import annotations
@@ -24,25 +24,72 @@ FOLDS = 5
 
 
 class Model(Protocol):
-    def fit(self, x: FloatArray, y: IntArray) -> Any: ...
+    """A model that learns from a table and can be saved."""
 
-    def logit(self, x: FloatArray) -> FloatArray: ...
+    def fit(self, x: FloatArray, y: IntArray) -> Any:
+        """Fit the model.
 
-    def kept(self) -> dict[str, Any]: ...
+        Args:
+            x: (cases, columns), NaN where a value is missing.
+            y: 0 or 1 per case.
+        """
+        ...
+
+    def logit(self, x: FloatArray) -> FloatArray:
+        """Predict logits.
+
+        Args:
+            x: (cases, columns), NaN where a value is missing.
+
+        Returns:
+            (cases,).
+        """
+        ...
+
+    def kept(self) -> dict[str, Any]:
+        """Return the model for saved weights.
+
+        Returns:
+            Plain values and arrays, with its kind under 'kind'.
+        """
+        ...
 
 
 class KeptModel(Protocol):
-    """What predicts from what a model kept."""
+    """A model that was made from saved weights, and predicts."""
 
     @classmethod
-    def from_kept(cls, kept: Mapping[str, Any]) -> KeptModel: ...
+    def from_kept(cls, kept: Mapping[str, Any]) -> KeptModel:
+        """Make the model from saved weights.
 
-    def logit(self, x: FloatArray) -> FloatArray: ...
+        Args:
+            kept: What `Model.kept` returned.
+
+        Returns:
+            The model, ready to predict.
+        """
+        ...
+
+    def logit(self, x: FloatArray) -> FloatArray:
+        """Predict logits.
+
+        Args:
+            x: (cases, columns), NaN where a value is missing.
+
+        Returns:
+            (cases,).
+        """
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A model to try; `make` gives a fresh one from a seed. Simpler ones stand first: they win ties."""
+    """A model to choose among others; simpler ones come first, since the first wins a tie.
+
+    Args:
+        name: The name that the report gives it.
+        make: Makes a fresh model from a seed.
+    """
 
     name: str
     make: Callable[[int], Model]
@@ -50,7 +97,15 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """The candidate with the best out-of-fold AUC, fitted on all."""
+    """The candidate with the best out-of-fold AUC, fitted on all training cases.
+
+    Args:
+        model: The fitted model.
+        name: The name of the candidate.
+        inner_auc: Its out-of-fold AUC inside the training part; NaN where folds were not possible.
+        shift: What is added to its logits.
+        attempts: The out-of-fold AUC of every candidate, by name.
+    """
 
     model: Model
     name: str
@@ -59,32 +114,77 @@ class Fitted:
     attempts: dict[str, float]
 
     def probability(self, x: FloatArray) -> FloatArray:
+        """Predict probabilities of response.
+
+        Args:
+            x: (cases, columns), NaN where a value is missing.
+
+        Returns:
+            (cases,).
+        """
         return sigmoid(self.model.logit(x) + self.shift)
 
     def kept(self) -> dict[str, Any]:
-        """The model as plain arrays, and its shift."""
+        """Return the model and its shift for saved weights.
+
+        Returns:
+            Plain values and arrays.
+        """
         return {"model": self.model.kept(), "shift": self.shift}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Applied:
-    """A fitted model that was kept."""
+    """A fitted model that was read from saved weights.
+
+    Args:
+        model: The model.
+        shift: What is added to its logits.
+    """
 
     model: KeptModel
     shift: float
 
     @classmethod
     def of(cls, kept: Mapping[str, Any], models: Mapping[str, type[KeptModel]]) -> Applied:
-        """`models`: the classes by the kind that they keep."""
+        """Make the model from saved weights.
+
+        Args:
+            kept: What `Fitted.kept` returned.
+            models: The classes of models by the kind that they save.
+
+        Returns:
+            The model and its shift.
+        """
         held = kept["model"]
         return cls(model=models[held["kind"]].from_kept(held), shift=float(kept["shift"]))
 
     def probability(self, x: FloatArray) -> FloatArray:
+        """Predict probabilities of response.
+
+        Args:
+            x: (cases, columns), NaN where a value is missing.
+
+        Returns:
+            (cases,).
+        """
         return sigmoid(self.model.logit(x) + self.shift)
 
 
 def training_cases(job: Job) -> tuple[RecipeCase, ...]:
-    """Train and validation together, where the outcome is known: these recipes choose by folds inside."""
+    """Return training and validation cases together, where the outcome is known.
+
+    The classical recipes choose their model by folds inside these cases.
+
+    Args:
+        job: The job.
+
+    Returns:
+        The cases, with both outcomes among them.
+
+    Raises:
+        TrainingError: All known outcomes are the same, or none is known.
+    """
     cases = of_label((*job.train, *job.validation))
     positives = sum(case.label for case in cases)
     if not 0 < positives < len(cases):
@@ -98,9 +198,22 @@ def training_cases(job: Job) -> tuple[RecipeCase, ...]:
 def choose(
     candidates: Sequence[Candidate], x: FloatArray, y: IntArray, groups: Sequence[str], *, seed: int
 ) -> Fitted:
-    """The best by out-of-fold AUC over folds that split no group; with too few of a class for two folds, the
-    first. One that says the same of everybody (a penalty that leaves nothing) is passed over: a constant
-    prediction is invalid (MRI-05)."""
+    """Choose the candidate with the best out-of-fold AUC, and fit it on all cases.
+
+    Folds split no group; with too few of a class for two folds, the first candidate is chosen. A candidate
+    that gives everybody the same answer (a penalty that leaves nothing) is passed over: a constant prediction
+    is invalid (MRI-05).
+
+    Args:
+        candidates: The models to choose from, simpler ones first.
+        x: (cases, columns), NaN where a value is missing.
+        y: 0 or 1 per case.
+        groups: The group of each case.
+        seed: Seed of the folds and the models.
+
+    Returns:
+        The chosen model with its shift.
+    """
     fold_of = inner_folds(y, groups, seed=seed)
     attempts: dict[str, float] = {}
     held: dict[str, FloatArray] = {}
@@ -137,8 +250,22 @@ def _out_of_fold(
 
 
 def fold_auc(y: IntArray, score: FloatArray, fold_of: IntArray) -> float:
-    """The mean of the folds' AUCs by their pairs: scores of different folds are not compared, as each fold's
-    model has its own offset."""
+    """Average the AUCs of folds, weighted by their pairs of a positive and a negative case.
+
+    Scores of different folds are not compared, as each fold's model has its own offset.
+
+    Args:
+        y: 0 or 1 per case.
+        score: The out-of-fold score of each case.
+        fold_of: The fold of each case.
+
+    Returns:
+        The mean; 0.5 where no fold has both classes.
+
+    Example:
+        >>> fold_auc(np.array([0, 1, 0, 1]), np.array([0.1, 0.2, 5.0, 6.0]), np.array([0, 0, 1, 1]))
+        1.0
+    """
     total = pairs = 0.0
     for fold in np.unique(fold_of):
         out = fold_of == fold
@@ -149,7 +276,16 @@ def fold_auc(y: IntArray, score: FloatArray, fold_of: IntArray) -> float:
 
 
 def inner_folds(y: IntArray, groups: Sequence[str], *, seed: int) -> IntArray | None:
-    """Folds 0.. that keep groups together and classes even; None where a class has fewer than two groups."""
+    """Assign cases to folds that keep groups together and classes even.
+
+    Args:
+        y: 0 or 1 per case.
+        groups: The group of each case.
+        seed: Seed of the split.
+
+    Returns:
+        The fold of each case, from 0; None where a class has fewer than two groups.
+    """
     from sklearn.model_selection import StratifiedGroupKFold
 
     held = np.asarray(groups)
@@ -167,7 +303,19 @@ def inner_folds(y: IntArray, groups: Sequence[str], *, seed: int) -> IntArray | 
 
 
 def balanced_shift(logit: FloatArray, y: IntArray) -> float:
-    """b so that the mean probability over responders and over the others add to 1."""
+    """Find the shift at which the mean probabilities of responders and of the others add to 1.
+
+    Args:
+        logit: The logit of each case.
+        y: 0 or 1 per case, both present.
+
+    Returns:
+        What has to be added to the logits.
+
+    Example:
+        >>> round(balanced_shift(np.array([0.0, 2.0]), np.array([0, 1])), 6)
+        -1.0
+    """
     low, high = -30.0, 30.0
     for _ in range(80):
         middle = (low + high) / 2
@@ -177,7 +325,19 @@ def balanced_shift(logit: FloatArray, y: IntArray) -> float:
 
 
 def auc(y: IntArray, score: FloatArray) -> float:
-    """Ties count half."""
+    """Compute the area under the ROC curve; ties count half.
+
+    Args:
+        y: 0 or 1 per case, both present.
+        score: The score of each case.
+
+    Returns:
+        The AUC.
+
+    Example:
+        >>> auc(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.4, 0.8]))
+        0.875
+    """
     _, inverse, count = np.unique(score, return_inverse=True, return_counts=True)
     rank = np.cumsum(count) - (count - 1) / 2
     positives = int((y == 1).sum())
@@ -186,19 +346,55 @@ def auc(y: IntArray, score: FloatArray) -> float:
 
 
 def sigmoid(x: FloatArray) -> FloatArray:
+    """Compute 1 / (1 + exp(-x)) without overflow.
+
+    Args:
+        x: Logits, any shape.
+
+    Returns:
+        Probabilities of the same shape.
+
+    Example:
+        >>> sigmoid(np.array([0.0, -1000.0])).tolist()
+        [0.5, 0.0]
+    """
     out: FloatArray = 0.5 * (1.0 + np.tanh(0.5 * np.asarray(x, dtype=np.float64)))
     return out
 
 
 def balanced_weights(y: IntArray) -> FloatArray:
-    """Each class half of the weight; sums to 1."""
+    """Weigh cases so that each class has half of the weight.
+
+    Args:
+        y: 0 or 1 per case.
+
+    Returns:
+        One weight per case; they sum to 1 where both classes are present.
+
+    Example:
+        >>> balanced_weights(np.array([0, 0, 1])).tolist()
+        [0.25, 0.25, 0.5]
+    """
     return np.where(y == 1, 0.5 / max(1, int((y == 1).sum())), 0.5 / max(1, int((y == 0).sum())))
 
 
 class ElasticNet:
-    """Logistic regression on ranks turned normal (or standardised values), with the elastic net's penalty:
-    mean loss + strength (l1 |b| + (1 - l1) |b|^2 / 2), classes weighing the same, by accelerated proximal
-    steps. Missing values take the training median; columns that do not vary are left out by the penalty.
+    """Logistic regression with the elastic net's penalty, on normal scores of ranks or standardised values.
+
+    It minimises mean loss + strength (l1 |b| + (1 - l1) |b|^2 / 2), classes weighing the same, by accelerated
+    proximal steps. Missing values take the training median; columns that do not vary have no effect.
+
+    Args:
+        strength: The strength of the penalty.
+        l1: The share of the absolute penalty, 0 (ridge) to 1 (lasso).
+        ranks: Whether columns become normal scores of ranks; otherwise they are standardised.
+        steps: The largest number of steps.
+
+    Example:
+        >>> x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 0, 1, 1])
+        >>> model = ElasticNet(strength=0.1, l1=0.0).fit(x, y)
+        >>> (model.logit(x) > 0).tolist()
+        [False, False, True, True]
     """
 
     def __init__(self, *, strength: float, l1: float, ranks: bool = True, steps: int = 500) -> None:
@@ -208,6 +404,15 @@ class ElasticNet:
         self.intercept = 0.0
 
     def fit(self, x: FloatArray, y: IntArray) -> ElasticNet:
+        """Fit the regression.
+
+        Args:
+            x: (cases, columns), NaN where a value is missing.
+            y: 0 or 1 per case, both present.
+
+        Returns:
+            The same model.
+        """
         self.scale = ColumnScale.of(x, ranks=self.ranks)
         z = self.scale.apply(x)
         w = balanced_weights(y)
@@ -233,12 +438,31 @@ class ElasticNet:
         return self
 
     def logit(self, x: FloatArray) -> FloatArray:
+        """Predict logits.
+
+        Args:
+            x: (cases, columns), NaN where a value is missing.
+
+        Returns:
+            (cases,).
+
+        Raises:
+            RuntimeError: The model was not fitted.
+        """
         if self.scale is None:
             raise RuntimeError("fit first")
         out: FloatArray = self.scale.apply(x) @ self.weight + self.intercept
         return out
 
     def kept(self) -> dict[str, Any]:
+        """Return the model for saved weights.
+
+        Returns:
+            Its penalty, scale, weights and intercept.
+
+        Raises:
+            RuntimeError: The model was not fitted.
+        """
         if self.scale is None:
             raise RuntimeError("fit first")
         scale = {name: value for name, value in vars(self.scale).items() if value is not None}
@@ -253,6 +477,14 @@ class ElasticNet:
 
     @classmethod
     def from_kept(cls, kept: Mapping[str, Any]) -> ElasticNet:
+        """Make the model from saved weights.
+
+        Args:
+            kept: What `kept` returned.
+
+        Returns:
+            The model, ready to predict.
+        """
         held = kept["scale"]
         made = cls(strength=kept["strength"], l1=kept["l1"], ranks="knots" in held)
         made.scale = ColumnScale(
@@ -268,8 +500,17 @@ class ElasticNet:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnScale:
-    """Columns to one scale by what the training rows hold: standard units, or normal scores of ranks (a value
-    beyond all training values takes the outermost score)."""
+    """Columns on one scale, as the training rows define it: standard units, or normal scores of ranks.
+
+    A value beyond all training values takes the outermost score.
+
+    Args:
+        median: Of each column: what a missing value becomes.
+        mean: Of each column.
+        deviation: Of each column; infinite for a column that does not vary.
+        knots: Quantiles of each column, (quantiles, columns); None: standard units.
+        scores: The normal score of each quantile; None: standard units.
+    """
 
     median: FloatArray
     mean: FloatArray
@@ -279,6 +520,15 @@ class ColumnScale:
 
     @classmethod
     def of(cls, x: FloatArray, *, ranks: bool) -> ColumnScale:
+        """Define the scale by training rows.
+
+        Args:
+            x: (cases, columns), NaN where a value is missing.
+            ranks: Whether columns become normal scores of ranks; otherwise standard units.
+
+        Returns:
+            The scale.
+        """
         known = np.isfinite(x)
         median = np.array([np.median(c[k]) if k.any() else 0.0 for c, k in zip(x.T, known.T, strict=True)])
         filled = np.where(known, x, median)
@@ -295,13 +545,26 @@ class ColumnScale:
         return cls(median=median, mean=filled.mean(axis=0), deviation=deviation, knots=knots, scores=scores)
 
     def apply(self, x: FloatArray) -> FloatArray:
+        """Bring rows to the scale.
+
+        Args:
+            x: (cases, columns), NaN where a value is missing.
+
+        Returns:
+            (cases, columns), without missing values.
+
+        Example:
+            >>> x = np.array([[1.0], [3.0]])
+            >>> ColumnScale.of(x, ranks=False).apply(np.array([[3.0], [np.nan]])).tolist()
+            [[1.0], [0.0]]
+        """
         filled = np.where(np.isfinite(x), x, self.median)
         if self.knots is None or self.scores is None:
             return (filled - self.mean) / self.deviation
         out = np.zeros_like(filled)
         for column in np.flatnonzero(np.isfinite(self.deviation)):
             knots = self.knots[:, column]
-            # Ties: the middle of the scores that one value spans.
+            # A tie takes the middle of the scores that its value spans.
             up = np.interp(filled[:, column], knots, self.scores)
             down = -np.interp(-filled[:, column], -knots[::-1], -self.scores[::-1])
             out[:, column] = (up + down) / 2
@@ -309,7 +572,13 @@ class ColumnScale:
 
 
 class Forest:
-    """A random forest whose trees see both classes alike; the logit of its mean vote."""
+    """A random forest whose trees weigh both classes alike; its logit is that of its mean vote.
+
+    Args:
+        seed: Seed of the trees.
+        leaf: The fewest cases in a leaf.
+        trees: Trees.
+    """
 
     def __init__(self, *, seed: int, leaf: int, trees: int = 150) -> None:
         from sklearn.ensemble import RandomForestClassifier
@@ -324,15 +593,36 @@ class Forest:
         self.median: FloatArray = np.zeros(0)
 
     def fit(self, x: FloatArray, y: IntArray) -> Forest:
+        """Fit the trees.
+
+        Args:
+            x: (cases, columns), NaN where a value is missing.
+            y: 0 or 1 per case.
+
+        Returns:
+            The same model.
+        """
         self.median = ColumnScale.of(x, ranks=False).median
         self.forest.fit(np.where(np.isfinite(x), x, self.median), y)
         return self
 
     def logit(self, x: FloatArray) -> FloatArray:
+        """Predict logits.
+
+        Args:
+            x: (cases, columns), NaN where a value is missing.
+
+        Returns:
+            (cases,).
+        """
         return _forest_logit(self.forest.predict_proba(np.where(np.isfinite(x), x, self.median))[:, 1])
 
     def kept(self) -> dict[str, Any]:
-        """Every tree as arrays: where a case goes, and the share of responders in its leaf."""
+        """Return the model for saved weights: every tree as arrays.
+
+        Returns:
+            The medians, and per tree where a case goes and the share of responders in each leaf.
+        """
         trees = []
         for one in self.forest.estimators_:
             tree = one.tree_
@@ -357,16 +647,37 @@ def _forest_logit(vote: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptForest:
-    """A kept forest: the same votes without the library that grew it."""
+    """A random forest from saved weights: the same votes without the library that grew it.
+
+    Args:
+        median: Of each column: what a missing value becomes.
+        trees: The arrays of each tree, as `Forest.kept` returns them.
+    """
 
     median: FloatArray
     trees: Sequence[Mapping[str, Any]]
 
     @classmethod
     def from_kept(cls, kept: Mapping[str, Any]) -> KeptForest:
+        """Make the forest from saved weights.
+
+        Args:
+            kept: What `Forest.kept` returned.
+
+        Returns:
+            The forest, ready to predict.
+        """
         return cls(median=kept["median"], trees=kept["trees"])
 
     def logit(self, x: FloatArray) -> FloatArray:
+        """Predict logits.
+
+        Args:
+            x: (cases, columns), NaN where a value is missing.
+
+        Returns:
+            (cases,).
+        """
         # Trees are grown on single precision, and compare in it.
         filled = np.where(np.isfinite(x), x, self.median).astype(np.float32)
         total = np.zeros(len(filled))
@@ -382,4 +693,4 @@ class KeptForest:
 
 
 PLAIN_MODELS: Mapping[str, type[KeptModel]] = {"elastic-net": ElasticNet, "forest": KeptForest}
-"""What `Applied.of` knows without any further library."""
+"""The saved models that `Applied.of` can read without any further library."""

@@ -1,12 +1,12 @@
 """Features of a found region into boosted trees, after AI Strollers (MRI-15).
 
-**Follows** AI Strollers in keeping where and whether apart: a region first, then an XGBoost classifier on what was
-measured there.
+**Follows** AI Strollers in separating the location from the response: a region first, then an XGBoost
+classifier on what was measured there.
 
-**Differs** in the first half: they trained a SegResNet (p0, p1 and p2 at 0.7 x 0.7 x 2 mm, 1,000 epochs, Dice +
-cross-entropy and a third loss) and took its features. Here no network is trained, whether the training part has masks
-or not: the region is the automatic one and its features are radiomics. So this says what boosted trees make of a
-region, and nothing of the features of a segmentation network: that is the recipe 'network-xgboost'.
+**Differs** in the first half: they trained a SegResNet (p0, p1 and p2 at 0.7 x 0.7 x 2 mm, 1,000 epochs, Dice
++ cross-entropy and a third loss) and took its features. Here no network is trained, whether the training part
+has masks or not: the region is the automatic one and its features are radiomics. So this recipe tests boosted
+trees on a region, and not the features of a segmentation network: that is the recipe 'network-xgboost'.
 """
 
 from __future__ import annotations
@@ -30,12 +30,21 @@ from elsewhere.recipes.mri.radiomics import (
 from elsewhere.recipes.mri.response_models import Candidate, FloatArray, IntArray, choose, training_cases
 
 LEAF_WEIGHT, CASES_A_WEIGHT = 2.0, 16
-"""The least weight of a leaf, less for fewer than 32 cases. A case weighs a quarter at first and 0.7 of them are
-drawn for a tree: with 2 a leaf, fewer than 23 cases cannot be split, and everybody gets the same answer."""
+"""The least weight of a leaf, which is smaller for fewer than 32 cases. A case weighs a quarter at first and
+0.7 of the cases are drawn for a tree: with a weight of 2 per leaf, fewer than 23 cases cannot be split, and
+every case gets the same answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoostSettings(RadiomicsSettings):
+    """Settings of the recipe 'segmentation-xgboost': `RadiomicsSettings`, and those of the trees.
+
+    Args:
+        trees: Boosted trees.
+        depths: Depths of the trees to choose from, by folds inside the training part.
+        learning_rate: Learning rate of the boosting.
+    """
+
     trees: int = 150
     depths: tuple[int, ...] = (1, 2, 3)
     """Chosen by folds inside the training part."""
@@ -44,15 +53,15 @@ class BoostSettings(RadiomicsSettings):
 
 @recipes.register("segmentation-xgboost")
 class SegmentationXgboost(Recipe):
-    """Segment, measure, boost: the segmentation and the response are learnt apart."""
+    """Segment, measure, boost: the segmentation and the response are learnt separately."""
 
     title = "Features of the found region into XGBoost"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 1
     follows = (
         "AI Strollers in part: features of a trained segmentation network (SegResNet) into an XGBoost classifier, the "
-        "two learnt apart. Here no network is trained, also where masks are there: the region is the automatic one "
-        "and its features are radiomics (shape, first order, texture, kinetics). Depth by folds inside training; "
+        "two learnt separately. Here no network is trained, even where there are masks: the region is the automatic "
+        "one and its features are radiomics (shape, first order, texture, kinetics). Depth by folds inside training; "
         "classes weigh the same."
     )
     keeps: ClassVar[bool] = True
@@ -92,7 +101,21 @@ class SegmentationXgboost(Recipe):
 
 
 def boosted(depth: int, *, trees: int, rate: float, threads: int) -> Candidate:
-    """Trees of one depth, to be chosen among others."""
+    """Make a candidate of trees of one depth, to choose among others.
+
+    Args:
+        depth: Largest depth of a tree.
+        trees: Boosted trees.
+        rate: Learning rate of the boosting.
+        threads: CPU threads.
+
+    Returns:
+        The candidate.
+
+    Example:
+        >>> boosted(2, trees=10, rate=0.05, threads=1).name
+        'depth 2'
+    """
     return Candidate(
         name=f"depth {depth}",
         make=lambda seed: Boosted(seed=seed, depth=depth, trees=trees, rate=rate, threads=threads),
@@ -100,7 +123,14 @@ def boosted(depth: int, *, trees: int, rate: float, threads: int) -> Candidate:
 
 
 def need_xgboost() -> Any:
-    """The library, or what to install."""
+    """Import XGBoost.
+
+    Returns:
+        The module.
+
+    Raises:
+        UserError: It is not installed; the message says what to install.
+    """
     try:
         import xgboost
     except ImportError as error:
@@ -112,7 +142,17 @@ def need_xgboost() -> Any:
 
 
 class Boosted:
-    """Boosted trees; missing values go their own way in each split."""
+    """Boosted trees for a probability of response.
+
+    In each split, missing values are sent to the side that fits the training cases better.
+
+    Args:
+        seed: Seed of the sampling of rows and columns.
+        depth: Largest depth of a tree.
+        trees: Boosted trees.
+        rate: Learning rate of the boosting.
+        threads: CPU threads.
+    """
 
     def __init__(self, *, seed: int, depth: int, trees: int, rate: float, threads: int) -> None:
         self.library = need_xgboost()
@@ -132,6 +172,15 @@ class Boosted:
         self.booster: Any = None
 
     def fit(self, x: FloatArray, y: IntArray) -> Boosted:
+        """Fit the trees; both classes have the same total weight.
+
+        Args:
+            x: (cases, columns), NaN where a value is missing.
+            y: 0 or 1 per case.
+
+        Returns:
+            The same model.
+        """
         positives = max(1, int((y == 1).sum()))
         negatives = max(1, len(y) - positives)
         weight = np.where(y == 1, len(y) / (2 * positives), len(y) / (2 * negatives))
@@ -141,14 +190,34 @@ class Boosted:
         return self
 
     def logit(self, x: FloatArray) -> FloatArray:
+        """Predict logits.
+
+        Args:
+            x: (cases, columns), NaN where a value is missing.
+
+        Returns:
+            (cases,).
+        """
         return np.asarray(self.booster.predict(self.library.DMatrix(x), output_margin=True), dtype=np.float64)
 
     def kept(self) -> dict[str, Any]:
-        """XGBoost's own JSON."""
+        """Return the model for saved weights.
+
+        Returns:
+            Its kind, its number of trees and XGBoost's own JSON.
+        """
         return {"kind": "boosted", "trees": self.trees, "json": bytes(self.booster.save_raw("json"))}
 
     @classmethod
     def from_kept(cls, kept: Mapping[str, Any]) -> Boosted:
+        """Make the model from saved weights.
+
+        Args:
+            kept: What `kept` returned.
+
+        Returns:
+            The model, ready to predict.
+        """
         made = cls(seed=0, depth=0, trees=int(kept["trees"]), rate=0.0, threads=1)
         made.booster = made.library.Booster({"nthread": 1})
         made.booster.load_model(bytearray(kept["json"]))

@@ -1,15 +1,15 @@
 """One encoder for the tumour's mask and for pCR, with attention over the phases (MRI-15, Martel Lab).
 
-**Follows** the Martel Lab: segmentation and response are learnt together on a shared encoder, temporal attention
-joins the phases (p0, p1 and the last), percentiles 0.05 and 99.95, the breast's box, 1 mm, AdamW, Dice +
-cross-entropy, 30,000 steps, two folds.
+**Follows** the Martel Lab: segmentation and response are learnt together on a shared encoder, temporal
+attention joins the phases (p0, p1 and the last), percentiles 0.05 and 99.95, the breast's box, 1 mm, AdamW,
+Dice + cross-entropy, 30,000 steps, two folds.
 
-**Differs**: their encoder is a 3D vision transformer pretrained on a large collection, whose weights cannot be had
-here; ours is the baseline's residual encoder from scratch, once a phase. Their min-max scaling is a z-score, and the
-patches of a step follow from the memory (theirs: 8). The
-response is read from the features inside the tumour that the network itself draws; in use it looks at one patch
-around the largest tumour that it found, or at the middle of the breast's box where it found none. A predicted case's
-box is found, not given (`test_box`).
+**Differs**: their encoder is a 3D vision transformer pretrained on a large collection, whose weights are not
+available here; ours is the baseline's residual encoder, trained from scratch and applied to each phase.
+Instead of min-max scaling there is a z-score, and the patches of a step follow from the memory (theirs: 8).
+The response is read from the features inside the tumour that the network itself draws; a predicted case is
+represented by one patch around the largest tumour that was found, or at the middle of the breast's box where
+none was found. A predicted case's box is found, not given (`test_box`).
 """
 
 from __future__ import annotations
@@ -46,13 +46,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedEncoderSettings(SegmentationSettings):
+    """Settings of the recipe 'shared-encoder': `SegmentationSettings` with other defaults.
+
+    Args:
+        channels: 'pre-first-last' (p0, p1 and the last phase), 'three' (p0, p1, p2) or 'subtraction' (p1 -
+            p0).
+        spacing_mm: Voxel size in mm that every volume is resampled to.
+        clip: Two percentiles at which intensities are cut.
+        crop: 'breast': to the breast's box before anything else; 'none': no crop.
+        margin: Voxels around the box.
+        epochs: Epochs per fold, of 250 steps: the team's 30,000 steps.
+        learning_rate: Learning rate of AdamW in the first epoch.
+        weight_decay: Weight decay of AdamW.
+        foreground: The share of patches that are centred on a lesion; more than the baseline's, because the
+            response is learnt from patches that hold tumour.
+        folds: Folds of training and validation cases together, by group; 1: the job's own two parts.
+        memory_gb: GPU memory in GB that patch and batch are planned for; a third of the baseline's, because
+            every phase goes through the encoder by itself.
+        response_weight: The weight of the response's loss relative to the mask's, 0 or more.
+
+    Raises:
+        UserError: A value is unknown or out of its range.
+    """
+
     channels: str = "pre-first-last"
     spacing_mm: tuple[float, ...] = (1.0, 1.0, 1.0)
     clip: tuple[float, ...] = (0.05, 99.95)
     crop: str = "breast"
     margin: int = 4
     epochs: int = 120
-    """Of 250 steps: the team's 30,000."""
+    """Epochs of 250 steps: the team's 30,000 steps."""
     learning_rate: float = 3e-4
     weight_decay: float = 0.01
     foreground: float = 0.67
@@ -61,7 +84,7 @@ class SharedEncoderSettings(SegmentationSettings):
     memory_gb: float = 8.0
     """A third of the baseline's: every phase goes through the encoder by itself."""
     response_weight: float = 0.5
-    """Of the response's loss against the mask's."""
+    """The weight of the response's loss relative to the mask's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,13 +94,15 @@ class SharedEncoderSettings(SegmentationSettings):
 
 @recipes.register("shared-encoder")
 class SharedEncoderRecipe(Segmenter):
+    """Learn the tumour's mask and the response on one encoder."""
+
     title = "Shared encoder with attention over phases (Martel Lab)"
     answers: ClassVar[Mapping[str, str]] = {SEGMENTATION: "masks", RESPONSE: "probability"}
     version = 2
     follows = (
         "Martel Lab (MAMA-MIA): one encoder for mask and pCR, attention over p0, p1 and the last phase. Ours has the "
         "baseline's residual encoder from scratch in place of a pretrained vision transformer, "
-        "z-scores in place of min-max, and patches a step by memory (theirs: 8)."
+        "z-scores in place of min-max, and patches per step by memory (theirs: 8)."
     )
     Settings = SharedEncoderSettings
 
@@ -91,7 +116,7 @@ class SharedEncoderRecipe(Segmenter):
         both = 0 < positive < len(learnt)
         if RESPONSE in job.tasks and not both:
             raise TrainingError(
-                f"the training part holds one outcome alone ({len(learnt)} known outcomes)",
+                f"the training part has only one outcome ({len(learnt)} known outcomes)",
                 fix="Train on a part with both outcomes, or ask for the segmentation alone.",
             )
         plan, found, data = planned(job, settings)
@@ -119,7 +144,7 @@ class SharedEncoderRecipe(Segmenter):
         notes = emit_both(job, settings, networks, plan)
         unknown = sum(label < 0 for label in labels.values())
         if unknown:
-            notes.append(f"{unknown} cases without a known outcome taught the mask alone")
+            notes.append(f"{unknown} cases without a known outcome were used for the mask alone")
         return told_of(
             job, done, plan, found, notes=(*data.notes, *done.notes, *notes), weight_of_pcr=heavier
         )
@@ -135,8 +160,20 @@ class SharedEncoderRecipe(Segmenter):
 def emit_both(
     job: Job, settings: SharedEncoderSettings, networks: Sequence[SharedEncoder], plan: Plan
 ) -> list[str]:
-    """The mask, and the response from a patch around what was found; the cost of the response holds that of the
-    mask, without which it is not had."""
+    """Predict and emit the mask and the response of every case.
+
+    The response is read from a patch around the tumour that was found. Its cost includes that of the mask,
+    without which it cannot be read.
+
+    Args:
+        job: The job.
+        settings: The recipe's settings.
+        networks: The trained networks, as an ensemble.
+        plan: Patch, spacing and shape of the networks.
+
+    Returns:
+        Notes for the report.
+    """
     from elsewhere.training.volumes import keep_parts
     from elsewhere.training.volumes.windows import to_case_grid
 
@@ -174,7 +211,18 @@ def response(
     plan: Plan,
     settings: SharedEncoderSettings,
 ) -> float:
-    """The mean over networks and mirrors of the probability at the patch around the largest tumour found."""
+    """Predict the response from the patch around the largest tumour found.
+
+    Args:
+        networks: The trained networks, whose mean is taken.
+        image: The case on the plan's grid, [phase, x, y, z].
+        found: The tumour on the same grid, [x, y, z], bool.
+        plan: The size of the patch.
+        settings: `mirror` of the recipe.
+
+    Returns:
+        The mean probability over networks and mirrored copies.
+    """
     import torch
 
     from elsewhere.training.volumes import keep_parts

@@ -1,14 +1,15 @@
 """SimCLR that gives way to supervised training on lesion crops, for pCR (MRI-15, pimed-lab).
 
 **Follows** pimed-lab of the MAMA-MIA challenge: lesion-centred crops at 1 mm, z-scored; a 3D SimCLR objective
-early that goes over to supervised training; post-contrast phases p1..px in training and p1 in use; a 3D
+early that changes to supervised training; post-contrast phases p1..px in training and p1 at prediction; a 3D
 ResNet-18 and an mc3_18 from scratch, AdamW, batch 48, 200 epochs; their two probabilities averaged.
 
-**Differs**: how fast one loss gives way to the other is not printed: ours is NT-Xent alone for the first fifth,
-then a line down to nothing at three fifths. Two views of a case may be two phases of it. The 3D ResNet-18 is
-torchvision's r3d_18. The crop is found (the expert's mask and box of a predicted case are hidden): the best enhancing
-component in both breasts, which are found, in training too; their box's origin at test time is not printed. Weights are those
-of the least validation loss once the contrastive loss is gone. Both classes weigh the same in the loss.
+**Differs**: the paper does not report how fast one loss replaces the other: ours is NT-Xent alone for the
+first fifth, then a linear decrease to 0 at three fifths. Two views of a case may be two phases of it. The 3D
+ResNet-18 is torchvision's r3d_18. The crop is found (the expert's mask and box of a predicted case are
+hidden): the best enhancing component in both breasts, which are found, in training too; the paper does not
+report where their box comes from at test time. Weights are those of the least validation loss after the
+contrastive loss has reached 0. Both classes weigh the same in the loss.
 """
 
 from __future__ import annotations
@@ -24,6 +25,27 @@ from elsewhere.recipes.base import RESPONSE, Job, Recipe, RecipeSettings, Traine
 
 @dataclass(frozen=True, kw_only=True)
 class SimclrSettings(RecipeSettings):
+    """Settings of the recipe 'simclr'.
+
+    Args:
+        networks: Networks whose probabilities are averaged.
+        epochs: Epochs.
+        batch: Crops per step.
+        learning_rate: Learning rate of AdamW.
+        weight_decay: Weight decay of AdamW.
+        size: Voxels of a crop along x, y and z.
+        spacing_mm: Voxel size of a crop.
+        temperature: Temperature of the contrastive loss NT-Xent.
+        hold: The share of the epochs during which the contrastive loss has all the weight.
+        gone: The share of the epochs from which it has none; its weight falls linearly in between.
+        phases: 'one': one phase after contrast at a time, as the team; 'three': p0, p1 and p2 as channels.
+        lesion: How crops are found: 'enhancing', 'expert', 'breast-box' (asks for the expert's box in the
+            test too), 'centre', or 'masks' with `masks`.
+        masks: A folder of predicted masks (CASE.nii.gz) that the crops are found by; empty: none.
+        flips: Whether predictions are averaged over mirrored copies; the team names no such step.
+        checkpoint_seconds: Seconds between two checkpoints.
+    """
+
     networks: tuple[str, ...] = ("r3d_18", "mc3_18")
     epochs: int = 200
     batch: int = 48
@@ -35,25 +57,27 @@ class SimclrSettings(RecipeSettings):
     hold: float = 0.2
     gone: float = 0.6
     phases: str = "one"
-    """'one': a post-contrast phase at a time, as the team; 'three': p0, p1 and p2 as channels."""
+    """'one': one phase after contrast at a time, as the team; 'three': p0, p1 and p2 as channels."""
     lesion: str = "enhancing"
-    """'enhancing', 'expert', 'breast-box' (asks for the expert's box in the test too), 'centre', or 'masks' with
-    `masks`."""
+    """'enhancing', 'expert', 'breast-box' (asks for the expert's box in the test too), 'centre', or 'masks'
+    with `masks`."""
     masks: str = ""
     """A folder of predicted masks (CASE.nii.gz) that the crops are found by."""
     flips: bool = False
-    """Mirrored test-time augmentation; the team names none."""
+    """Whether predictions are averaged over mirrored copies; the team names no such step."""
     checkpoint_seconds: float = 120.0
 
 
 @recipes.register("simclr")
 class Simclr(Recipe):
+    """Train on lesion crops by SimCLR that gives way to supervised training."""
+
     title = "SimCLR giving way to supervision (pimed-lab)"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 2
     follows = (
         "pimed-lab (MAMA-MIA): SimCLR on lesion crops that gives way to supervised training, r3d_18 and mc3_18 "
-        "averaged, one post-contrast phase at a time. Ours: the weight of the contrastive loss falls in a line "
+        "averaged, one post-contrast phase at a time. Ours: the weight of the contrastive loss falls linearly "
         "between a fifth and three fifths of the epochs; crops are found by enhancement, not drawn."
     )
     keeps: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""One slice through the tumour into a network that has seen ImageNet: the study's own small pCR network."""
+"""One slice through the tumour into a network pretrained on ImageNet: the study's own small pCR network."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Picture = npt.NDArray[np.uint8]
 Phase = npt.NDArray[np.float32]
 ENOUGH_TO_SHIFT = 10
-"""Validation cases of each class from which the operating point is moved; fewer say too little."""
+"""The fewest validation cases of each class for shifting the operating point; fewer are too uncertain."""
 REGION_NOTE = (
     "The slice and the window come from the automatic enhancing region (of a volume, inside both breasts as they "
     "are found), in training and test alike."
@@ -47,13 +47,35 @@ REGION_NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class SliceSettings(RecipeSettings):
+    """Settings of the recipe 'slice-cnn'.
+
+    Args:
+        network: One of the networks on pictures, such as 'efficientnet-lite0'.
+        weights: 'imagenet', 'none', or a file.
+        size_px: Pixels along the side of the slice that the network sees.
+        crop_mm: Side of the window around the middle of the enhancing region, in mm.
+        epochs: Epochs; the last weights are used, because a validation part with a dozen responders would
+            choose an epoch by chance.
+        batch: Slices per step.
+        learning_rate: Peak learning rate of AdamW's one-cycle schedule.
+        weight_decay: Weight decay of AdamW.
+        dropout: The probability that a feature is dropped before the last layer.
+        label_smoothing: The share of the label that goes to all classes.
+        rotate_degrees: Largest rotation, both ways, in degrees.
+        scale: Smallest and largest random scale.
+        shift: Largest random shift, as a share of the window's side.
+        brightness: Spread of the random gain, on a log scale.
+        test_mirror: Whether predictions are averaged over mirrored slices.
+    """
+
     network: str = "efficientnet-lite0"
     weights: str = "imagenet"
     size_px: int = 160
     crop_mm: float = 64.0
-    """Edge of the window round the middle of the enhancing region."""
+    """Side of the window around the middle of the enhancing region."""
     epochs: int = 15
-    """A fixed number, the last weights kept: validation parts of a dozen responders choose an epoch by chance."""
+    """A fixed number; the last weights are used: validation parts of a dozen responders choose an epoch by
+    chance."""
     batch: int = 16
     learning_rate: float = 3e-4
     weight_decay: float = 1e-3
@@ -68,15 +90,15 @@ class SliceSettings(RecipeSettings):
 
 @recipes.register("slice-cnn")
 class SliceCnn(Recipe):
-    """Phases as channels of one slice into EfficientNet-Lite0 with ImageNet weights."""
+    """Predict the response from one slice with phases as channels, by a network with ImageNet weights."""
 
     title = "Slice CNN"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 1
     follows = (
-        "No team's: the small 2D network that the data to be had allow. The slice with the largest enhancing region, "
+        "No team of the challenge: a small 2D network for the public data. The slice with the largest enhancing region, "
         "before, early and late phase as three channels on one scale; EfficientNet-Lite0 with ImageNet weights; "
-        "responders and the others drawn alike, mirrored, turned, scaled, and brightened."
+        "both classes drawn equally often, slices mirrored, rotated, scaled and brightened."
     )
     keeps: ClassVar[bool] = True
     holds_out_validation: ClassVar[bool] = True
@@ -126,8 +148,19 @@ class SliceCnn(Recipe):
 
 
 def slice_picture(volumes: Volumes, case: str, settings: SliceSettings) -> Picture:
-    """[3, size, size] bytes: before, early (first after the agent), last phase, divided by the brightest early
-    signal of the window, so that what one phase gains over another stays."""
+    """Cut the slice of a case that the network sees.
+
+    Its channels are the phase before contrast, the early one (first after the agent) and the last. All are
+    divided by the brightest early signal of the window, so that what one phase gains over another stays.
+
+    Args:
+        volumes: Where the phases are read.
+        case: The name of the case.
+        settings: Size and window.
+
+    Returns:
+        [3, size, size], 8 bit.
+    """
     grid = volumes.grid(case)
     before, early = volumes.phase(case, 0), volumes.phase(case, 1)
     last = volumes.phase(case, -1) if volumes.phases(case) > 2 else early
@@ -180,13 +213,13 @@ def _network(settings: SliceSettings, job: Job) -> Classifier:
 
 
 def _epoch_length(train: Sequence[RecipeCase], settings: SliceSettings) -> int:
-    """As many as there are cases, in whole batches."""
+    """Return the samples of an epoch: as many as there are cases, in whole batches."""
     batch = min(settings.batch, len(train))
     return max(1, len(train) // batch) * batch
 
 
 def _order(rng: np.random.Generator, labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Half of each class; a class is gone through before anybody comes again."""
+    """Draw half of an epoch from each class; every case of a class is drawn before one is drawn again."""
     rows = []
     for c, n in ((1, count // 2), (0, count - count // 2)):
         own = np.flatnonzero(labels == c)
@@ -258,7 +291,7 @@ def _train(
 def _draws(
     rng: np.random.Generator, count: int, settings: SliceSettings, features: int, device: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Everything random of an epoch: where pixels are read from, light of each channel, kept features."""
+    """Draw all that is random in an epoch: the affine maps, the brightness of each channel, and dropout."""
     import torch
 
     angle = np.deg2rad(rng.uniform(-settings.rotate_degrees, settings.rotate_degrees, count))
@@ -291,7 +324,7 @@ def _views(images: torch.Tensor, affine: torch.Tensor, light: torch.Tensor) -> t
 def _logits(
     model: Classifier, pictures: Picture, job: Job, settings: SliceSettings
 ) -> npt.NDArray[np.float64]:
-    """Responder less non-responder, the mean over mirrorings where asked for."""
+    """Return the responder's logit minus the non-responder's, averaged over mirrored slices if asked for."""
     import torch
 
     model.eval()
@@ -316,7 +349,7 @@ def _loss(logit: npt.NDArray[np.float64], cases: Sequence[RecipeCase]) -> float:
 def _predict(model: Classifier, job: Job, settings: SliceSettings, shift: float) -> None:
     meter = CostMeter(job.device)
     if job.device.startswith("cuda") and job.predict:
-        # The first pass of a shape chooses its kernels: no case should pay for it.
+        # The first pass of a shape chooses its kernels: this is not part of any case's cost.
         blank = np.zeros((1, 3, settings.size_px, settings.size_px), dtype=np.uint8)
         _logits(model, blank, job, settings)
     for at, case in enumerate(job.predict):
@@ -329,7 +362,7 @@ def _predict(model: Classifier, job: Job, settings: SliceSettings, shift: float)
 
 
 def _autocast(device: str) -> Any:
-    """bf16 on a GPU alone."""
+    """Use bf16 on a GPU, and single precision on a CPU."""
     import torch
 
     kind = torch.device(device).type

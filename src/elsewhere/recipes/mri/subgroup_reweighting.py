@@ -1,15 +1,17 @@
 """Training weights that follow the subgroups a network fails on (MRI-15, AIH-MAMA).
 
-**Follows** AIH-MAMA's FairMedSeg: subgroups of clinical values and centre are searched by DivExplorer's divergence
-(the mean Dice of a subgroup less that of all), and training cases of subgroups that do worse get more weight. No
-subgroup is known or asked for at test time. p0, p1 and p2 at 1 mm, AdamW, 200 epochs, the breast's box at the end.
+**Follows** AIH-MAMA's FairMedSeg: subgroups of clinical values and centre are searched by DivExplorer's
+divergence (the mean Dice of a subgroup minus that of all), and training cases of subgroups that do worse get
+more weight. No subgroup is known or asked for at test time. p0, p1 and p2 at 1 mm, AdamW, 200 epochs, the
+breast's box at the end.
 
-**Differs**: subgroups are found on the validation part while training goes on, on whole volumes, every few epochs.
-How their objective turns divergence into weights is not printed; ours is 1 + strength x divergence of the worst
-subgroup a case is in, where Welch's t says that it is worse. Network, patches and loss are the baseline's (theirs: a 3D
-U-Net of 4.8 million weights on one volume a step, cropped or padded to 320 x 320 x 128 and z-scored over its non-zero
-voxels; focal loss), so that what the weights do can be read against the baseline. The box at
-the end is around both breasts, which are found (`test_box`): the expert's box of a predicted case is hidden.
+**Differs**: subgroups are found on the validation part during training, on whole volumes, every few epochs.
+The paper does not report how their objective turns divergence into weights; ours is 1 + strength x divergence
+of the worst subgroup a case is in, where Welch's t says that it is worse. Network, patches and loss are the
+baseline's (theirs: a 3D U-Net of 4.8 million weights on one volume per step, cropped or padded to 320 x 320 x
+128 and z-scored over its non-zero voxels; focal loss), so that the effect of the weights can be compared with
+the baseline. The box at the end is around both breasts, which are found (`test_box`): the expert's box of a
+predicted case is hidden.
 """
 
 from __future__ import annotations
@@ -42,6 +44,33 @@ SHOWN = 12
 
 @dataclass(frozen=True, kw_only=True)
 class SubgroupReweightingSettings(SegmentationSettings):
+    """Settings of the recipe 'subgroup-reweighting'.
+
+    They are `SegmentationSettings` with other defaults, and those of the search for subgroups.
+
+    Args:
+        spacing_mm: Voxel size in mm that every volume is resampled to.
+        epochs: Epochs per fold.
+        learning_rate: Learning rate of AdamW in the first epoch.
+        weight_decay: Weight decay of AdamW.
+        folds: 1: the job's own training and validation parts; more: cross-validation over both, and an
+            ensemble.
+        keep: What is kept of a predicted mask: 'all', 'largest', 'box' or 'largest-in-box'.
+        columns: Clinical columns whose values make subgroups; 'dataset' is the centre's collection.
+        support: The least share of the validation part that a subgroup holds; it also holds at least three
+            cases.
+        longest: The largest number of values that define a subgroup.
+        warm: The share of the epochs before the first search.
+        every: Epochs between two searches.
+        strength: A divergence of -0.1 in Dice makes a case weigh 1 + 0.1 x this.
+        least_t: A subgroup counts where Welch's t says that it is worse by at least this many standard
+            errors.
+        most: The largest weight of a case before weights are scaled to a mean of 1.
+
+    Raises:
+        UserError: A value is unknown or out of its range.
+    """
+
     spacing_mm: tuple[float, ...] = (1.0, 1.0, 1.0)
     epochs: int = 200
     learning_rate: float = 1e-3
@@ -61,9 +90,9 @@ class SubgroupReweightingSettings(SegmentationSettings):
     support: float = 0.1
     """A subgroup holds at least this share of the validation part, and three cases."""
     longest: int = 2
-    """Values in a subgroup at the most."""
+    """The largest number of values that define a subgroup."""
     warm: float = 0.2
-    """Of the epochs, before anything is looked for."""
+    """The share of the epochs before the first search."""
     every: int = 10
     """Epochs between two searches."""
     strength: float = 5.0
@@ -79,11 +108,13 @@ class SubgroupReweightingSettings(SegmentationSettings):
 
 @recipes.register("subgroup-reweighting")
 class SubgroupReweighting(Segmenter):
+    """Segment the tumour with more training weight on the subgroups that the network fails on."""
+
     title = "Subgroup-divergence reweighting (AIH-MAMA)"
     version = 3
     follows = (
         "AIH-MAMA (MAMA-MIA), FairMedSeg: subgroups that diverge (DivExplorer) get more weight in training. Ours "
-        "finds them on the validation part as training goes on; network, patches and loss are the baseline's (theirs: "
+        "finds them on the validation part during training; network, patches and loss are the baseline's (theirs: "
         "a small 3D U-Net on whole volumes, focal loss)."
     )
     Settings = SubgroupReweightingSettings
@@ -128,7 +159,17 @@ class SubgroupReweighting(Segmenter):
 
 
 class Search:
-    """Looks for subgroups after some epochs and hands over new weights of the training cases."""
+    """A search for subgroups after some epochs, which returns new weights of the training cases.
+
+    Args:
+        job: The job, whose scratch folder keeps what was found.
+        settings: How often and what is searched.
+        plan: Patch and spacing.
+        training: The training part of the fold.
+        watched: The validation part of the fold, on which subgroups are searched.
+        cases: Training and validation cases by name, with their clinical columns.
+        fold: The number of the fold.
+    """
 
     def __init__(
         self,
@@ -153,10 +194,18 @@ class Search:
         self.told: list[dict[str, Any]] = json.loads(self.file.read_text()) if self.file.is_file() else []
         self.why_not = "no validation case has a mask" if not watched.cases else ""
         if not self.why_not and not any(self.attributes[name] for name in watched.cases):
-            self.why_not = f"no validation case tells any of {', '.join(settings.columns)}"
+            self.why_not = f"no validation case has a value of any of {', '.join(settings.columns)}"
 
     def after(self, entry: Mapping[str, float], network: torch.nn.Module) -> dict[str, float] | None:
-        """After an epoch: new weights, or None to leave them."""
+        """Search after an epoch, and return new weights.
+
+        Args:
+            entry: The epoch's entry of the history.
+            network: The network in training.
+
+        Returns:
+            Case to weight; None to leave the weights as they are.
+        """
         from elsewhere.training.joint.subgroups import divergent_subgroups, weights_of
 
         settings, epoch = self.settings, int(entry["epoch"])
@@ -196,7 +245,16 @@ class Search:
 
 
 def volume_dice(network: torch.nn.Module, data: Prepared, plan: Plan) -> list[float]:
-    """Dice of every case on the plan's grid, by a sliding window without mirrors."""
+    """Compute the Dice of every case on the plan's grid, by a sliding window without mirrored copies.
+
+    Args:
+        network: The network; its mode is restored.
+        data: The cases, with masks.
+        plan: The size of the window.
+
+    Returns:
+        One Dice per case; 1 where neither mask nor prediction has a voxel.
+    """
     from elsewhere.training.volumes.windows import sliding_logits
 
     was = network.training

@@ -1,17 +1,17 @@
-"""Video networks on lesion crops, folds and test-time augmentation, chosen by the combined score (MRI-15, FME).
+"""Video networks on lesion crops with folds, chosen by the combined score (MRI-15, FME).
 
-**Follows** FME of the MAMA-MIA challenge: torchvision's r3d_18, mc3_18, r2plus1d_18 and swin3d_t with Kinetics
-weights on lesion-centred crops of p0, p1 and p2 (phases are the colours, slices the frames), z-scored; AdamW,
-binary cross entropy, 25 epochs, batch 16; five models by five folds, test-time augmentation, and models chosen by
-a score that weighs performance and fairness.
+**Follows** FME of the MAMA-MIA challenge: torchvision's r3d_18, mc3_18, r2plus1d_18 and swin3d_t with
+Kinetics weights on lesion-centred crops of p0, p1 and p2 (phases are the colours, slices the frames),
+z-scored; AdamW, binary cross entropy, 25 epochs, batch 16; five models by five folds, test-time augmentation,
+and models chosen by a score that weighs performance and fairness.
 
-**Differs**: their search with Ray Tune is left out; candidates are every network by every given learning rate, and
-those whose fold-ensemble has the best combined score on the validation part are kept (five, as theirs). Where the
-validation part cannot tell (one class, a constant decision), a candidate is judged on the cases its folds held out,
-and stands behind those that could be told. One spacing for all networks (theirs varies): 16 slices of 112 x 112, the
-networks' own size, at 0.7 x 0.7 x 2 mm. The crop is found by enhancement in both breasts, which are found, in
-training too, since the expert's mask and box of a predicted case are hidden. Stochastic depth is off. Both classes
-weigh the same in the loss.
+**Differs**: their search with Ray Tune is left out; candidates are every network with every given learning
+rate, and those whose fold-ensemble has the best combined score on the validation part are used (five, as
+theirs). Where the validation part gives no score (one class, a constant decision), a candidate is judged on
+the cases its folds held out, and ranks after those that have a score. One spacing for all networks (theirs
+varies): 16 slices of 112 x 112, the networks' own size, at 0.7 x 0.7 x 2 mm. The crop is found by enhancement
+in both breasts, which are found, in training too, since the expert's mask and box of a predicted case are
+hidden. Stochastic depth is off. Both classes weigh the same in the loss.
 """
 
 from __future__ import annotations
@@ -47,12 +47,35 @@ VALIDATION = "validation part"
 
 @dataclass(frozen=True, kw_only=True)
 class VideoSettings(RecipeSettings):
+    """Settings of the recipe 'video'.
+
+    Args:
+        networks: Networks to choose from.
+        weights: 'kinetics', 'none', or a folder with NETWORK.pth files (a file where there is one network).
+        learning_rates: Learning rates to choose from.
+        models: How many candidates (network and learning rate) are used.
+        folds: Folds of the training part; each candidate has one network per fold.
+        fairness_weight: The weight of fairness in the combined score that chooses candidates, 0 to 1.
+        epochs: Epochs.
+        batch: Crops per step.
+        weight_decay: Weight decay of AdamW.
+        size: Voxels of a crop along x, y and z.
+        spacing_mm: Voxel size of a crop.
+        time: What takes the place of the frames: 'depth', with phases as colours; or 'phases', with the three
+            middle slices as colours.
+        lesion: How crops are found: 'enhancing', 'expert', 'breast-box' (asks for the expert's box in the
+            test too), 'centre', or 'masks' with `masks`.
+        masks: A folder of predicted masks (CASE.nii.gz) that the crops are found by; empty: none.
+        flips: Whether predictions are averaged over mirrored copies.
+        checkpoint_seconds: Seconds between two checkpoints.
+    """
+
     networks: tuple[str, ...] = ("r3d_18", "mc3_18", "r2plus1d_18", "swin3d_t")
     weights: str = "kinetics"
     """'kinetics', 'none', or a folder with NETWORK.pth files (a file where there is one network)."""
     learning_rates: tuple[float, ...] = (1e-4, 3e-4)
     models: int = 5
-    """How many candidates (network and learning rate) are kept."""
+    """How many candidates (network and learning rate) are used."""
     folds: int = 5
     fairness_weight: float = 0.5
     epochs: int = 25
@@ -64,8 +87,8 @@ class VideoSettings(RecipeSettings):
     """What takes the place of the frames: 'depth', with phases as colours; or 'phases', with the three middle
     slices as colours."""
     lesion: str = "enhancing"
-    """'enhancing', 'expert', 'breast-box' (asks for the expert's box in the test too), 'centre', or 'masks' with
-    `masks`."""
+    """'enhancing', 'expert', 'breast-box' (asks for the expert's box in the test too), 'centre', or 'masks'
+    with `masks`."""
     masks: str = ""
     """A folder of predicted masks (CASE.nii.gz) that the crops are found by."""
     flips: bool = True
@@ -83,8 +106,18 @@ class _Candidate:
 
 
 def best_first(candidates: Sequence[_Candidate]) -> list[_Candidate]:
-    """Scores of the validation part and of held-out folds are of other cases and cannot be compared: who could not be
-    judged on the first, for a constant decision there, stands behind all who could."""
+    """Sort candidates by their combined score, the best first.
+
+    Scores of the validation part and of held-out folds are of other cases and cannot be compared: a candidate
+    that could not be judged on the validation part, for a constant decision there, comes after all that
+    could.
+
+    Args:
+        candidates: The trained candidates with their scores.
+
+    Returns:
+        The same candidates, sorted.
+    """
     return sorted(
         candidates,
         key=lambda c: (
@@ -97,6 +130,8 @@ def best_first(candidates: Sequence[_Candidate]) -> list[_Candidate]:
 
 @recipes.register("video")
 class Video(Recipe):
+    """Predict the response with video networks on lesion crops, chosen by the combined score."""
+
     title = "Video networks chosen by the combined score (FME)"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 3
@@ -143,7 +178,7 @@ class Video(Recipe):
         notes = []
         if len(folds) < len(dealt):
             notes.append(
-                f"{len(dealt) - len(folds)} of {len(dealt)} folds leave one class to learn from: left out."
+                f"{len(dealt) - len(folds)} of {len(dealt)} folds have only one class to learn from and are left out."
             )
         if not folds:
             folds = [(of_label(job.train), of_label(job.validation))]

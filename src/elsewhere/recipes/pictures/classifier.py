@@ -1,4 +1,4 @@
-"""The recipe 'picture-classifier': a CNN or a vision transformer on whole pictures or lesion crops (US-12 to US-16)."""
+"""The recipe 'picture-classifier': a network on whole pictures or lesion crops (US-12 to US-16)."""
 
 from __future__ import annotations
 
@@ -121,14 +121,14 @@ class PictureRecipe(Recipe):
 
 @recipes.register(CLASSIFIER)
 class PictureClassifier(PictureRecipe):
-    """Trainings of one batch share the decoded pictures and, on a GPU, run side by side."""
+    """Trainings of one batch share the decoded pictures and, on a GPU, run at the same time."""
 
     title = "Network on pictures"
     kind: ClassVar[str] = "classify"
     answers: ClassVar[Mapping[str, str]] = {CLASSIFICATION: "probability"}
     version = 1
     follows = (
-        "The study's CNN and vision transformer (US-14); other networks and multi-source methods beside them."
+        "The published study's CNN and vision transformer; also other networks and multi-source methods."
     )
     needs: ClassVar[tuple[str, ...]] = (NEEDS_BOXES,)
     maps: ClassVar[str] = "elsewhere.explain.trainings:Explainer"
@@ -172,8 +172,8 @@ class PictureClassifier(PictureRecipe):
             return Trained()
         boxes = work.cases.box if training.boxes is None else np.array(list(training.boxes.values()))
         bare = int((~boxes.any(axis=1)).sum())
-        how = "no box is known" if training.boxes is None else "its finder saw no lesion"
-        note = f"{how} in {bare} of {len(boxes)} pictures: the crop is the whole picture (US-13)."
+        how = "no box is known" if training.boxes is None else "the finder found no lesion"
+        note = f"{how} in {bare} of {len(boxes)} pictures: the crop is the whole picture."
         return Trained(notes=(note,) if bare else ())
 
 

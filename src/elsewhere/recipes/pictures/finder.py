@@ -22,7 +22,9 @@ class LesionFinder(PictureRecipe):
     answers: ClassVar[Mapping[str, str]] = {LESION_BOXES: "boxes"}
     version = 1
     Settings: ClassVar[type[RecipeSettings]] = FinderSettings
-    follows = "Nobody: a small U-Net over EfficientNet-Lite0, whose largest region gives the box."
+    follows = (
+        "No published method: a small U-Net over EfficientNet-Lite0, whose largest region gives the box."
+    )
 
     @classmethod
     def needs_truth(cls, spec: RecipeSpec) -> bool:

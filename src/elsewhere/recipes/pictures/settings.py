@@ -1,4 +1,4 @@
-"""Settings of the recipes that read pictures, as a training's spec holds them, and back. Needs no torch."""
+"""Settings of the recipes that read pictures, to and from a training's spec. Needs no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["CLASSIFICATION", "CLASSIFIER", "FINDER", "LESION_BOXES", "NEEDS_BOXE
 
 @dataclass(frozen=True, kw_only=True)
 class PictureSettings(RecipeSettings):
-    """Of a recipe that reads pictures.
+    """Settings of a recipe that reads pictures.
 
     Args:
         input: What the network sees.
@@ -33,7 +33,7 @@ class PictureSettings(RecipeSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class FinderSettings(PictureSettings):
-    """Of a finder of lesions: other defaults.
+    """Settings of a finder of lesions: those of a picture recipe with other defaults.
 
     Args:
         input: What the finder sees: the whole picture.
@@ -47,18 +47,22 @@ class FinderSettings(PictureSettings):
 def picture_settings(
     values: Mapping[str, Any], *, where: str = "", made: PictureSettings | None = None
 ) -> PictureSettings:
-    """The settings that a study file or a stored training holds.
+    """Make the settings that a study file or a stored training holds.
 
     Args:
         values: 'input' and 'training', each with the fields that differ from the defaults.
-        where: Where they stand, for a message.
-        made: The defaults.
+        where: The place in the file that messages name.
+        made: The defaults; None: those of `PictureSettings`.
 
     Returns:
         The settings, checked.
 
     Raises:
         UserError: A name is unknown, or a value of another type.
+
+    Example:
+        >>> picture_settings({"training": {"epochs": 3}}).training.epochs
+        3
     """
     made = made or PictureSettings()
     _check_names(values, ("input", "training"), where)
@@ -75,12 +79,12 @@ def picture_settings(
 
 def _filled(default: Any, values: Any, where: str) -> Any:
     if not isinstance(values, Mapping):
-        raise TypeError("it is no mapping")
+        raise TypeError("it is not a mapping")
     _check_names(values, [f.name for f in fields(default)], where)
     typed = typed_fields(default, values)
     scale = typed.get("scale", (1.0, 1.0))
     if len(scale) != 2 or not all(isinstance(part, int | float) for part in scale):
-        raise TypeError("scale is no pair of numbers")
+        raise TypeError("scale is not a pair of numbers")
     return replace(default, **typed)
 
 
@@ -96,7 +100,14 @@ def _check_names(values: Mapping[str, Any], known: Any, where: str) -> None:
 
 
 def settings_of(spec: RecipeSpec) -> PictureSettings:
-    """The settings of a training's spec, read once."""
+    """Return the settings of a training's spec; each spec is parsed once.
+
+    Args:
+        spec: The recipe as the study asks for it.
+
+    Returns:
+        The settings.
+    """
     return _settings_of(json.dumps(spec.to_dict()["settings"], sort_keys=True))
 
 
@@ -106,7 +117,7 @@ def _settings_of(text: str) -> PictureSettings:
 
 
 def classifier_spec(training: ClassifierSettings, seen: InputSpec) -> RecipeSpec:
-    """A network that classifies pictures, as a training asks for it.
+    """Make the spec of a network that classifies pictures, as a training asks for it.
 
     Args:
         training: How it is trained.
@@ -123,7 +134,19 @@ def classifier_spec(training: ClassifierSettings, seen: InputSpec) -> RecipeSpec
 
 
 def finder_spec(training: ClassifierSettings, seen: InputSpec) -> RecipeSpec:
-    """A finder of lesions, as a training asks for it: the spec of the recipe 'lesion-finder'."""
+    """Make the spec of a finder of lesions, as a training asks for it.
+
+    Args:
+        training: How it is trained.
+        seen: What it sees.
+
+    Returns:
+        The spec of the recipe 'lesion-finder'.
+
+    Example:
+        >>> finder_spec(finder_settings(), finder_input()).tasks
+        ('lesion-boxes',)
+    """
     return RecipeSpec(name=FINDER, settings=_plain(training, seen), tasks=(LESION_BOXES,))
 
 
@@ -135,15 +158,17 @@ def _plain(training: ClassifierSettings, seen: InputSpec) -> dict[str, Any]:
 def finder_training(
     training: Training, network: str = "finder-lite0", *, size_px: int = 256, **changes: Any
 ) -> Training:
-    """The finder for a training that takes found boxes: it learns from the same parts with the same seed, so that no
-    box in a test picture comes from a network that has seen it (US-33).
+    """Make the finder's training for a training that uses found boxes.
+
+    It learns from the same parts with the same seed, so that no box in a test picture comes from a network
+    that has seen it (US-33).
 
     Args:
-        training: Whose crops are to be found.
-        network: Of the finder.
-        size_px: Pixels a side of what the finder sees. The random shift is a part of the picture, so that it means
-            the same at every size.
-        **changes: Of the finder's settings.
+        training: The training whose crops are to be found.
+        network: The name of the finder.
+        size_px: Side of what the finder sees, in pixels. The random shift is a part of the picture, so that
+            it means the same at every size.
+        **changes: Settings of the finder with other values than the default.
 
     Returns:
         The finder's training; its key is still to be set.

@@ -1,4 +1,4 @@
-"""Several jobs on pictures as the training loops take them: their cases and pictures together."""
+"""Several jobs on pictures in the form of the training loops, with their cases and pictures together."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from elsewhere.training.pictures.settings import PictureOutcome, PictureTraining
 
 
 class SharedPictures:
-    """The pictures of several jobs. Each case is read through a job that may see it, its mask through one that may see
-    that.
+    """The pictures of several jobs.
+
+    Each case is read through a job that may see it, its mask through one that may see that.
 
     Args:
-        jobs: Whose views are used.
+        jobs: The jobs whose views are used.
     """
 
     def __init__(self, jobs: Sequence[Job]) -> None:
@@ -38,26 +39,50 @@ class SharedPictures:
         return case in self._view
 
     def grey(self, case: str) -> npt.NDArray[np.uint8]:
-        """Height x width, 8 bit."""
+        """Read a picture.
+
+        Args:
+            case: The name of the case.
+
+        Returns:
+            Grey values, (height, width), 8 bit.
+        """
         found: npt.NDArray[np.uint8] = self._view[case].grey(case)
         return found
 
     def has_mask(self, case: str) -> bool:
-        """Whether a job may see the lesion's mask."""
+        """Say whether a job may see the lesion's mask.
+
+        Args:
+            case: The name of the case.
+
+        Returns:
+            True where one may.
+        """
         return case in self._masked
 
     def mask(self, case: str, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
-        """The lesion's mask."""
+        """Read the lesion's mask.
+
+        Args:
+            case: The name of the case.
+            shape: Height and width of the picture.
+
+        Returns:
+            True in the lesion, (height, width).
+        """
         found: npt.NDArray[np.bool_] = self._masked[case].mask(case, shape)
         return found
 
 
 def shared_work(jobs: Sequence[Job]) -> PictureWork:
-    """The cases and pictures of all jobs. What one job learns from has its label and its box, also where another
-    only predicts it: each training uses them for its own parts alone.
+    """Collect the cases and pictures of all jobs.
+
+    A case from which one job learns has its label and its box, also where another job only predicts it: each
+    training uses them for its own parts alone.
 
     Args:
-        jobs: On one device.
+        jobs: The jobs on one device.
 
     Returns:
         What their trainings refer to.
@@ -82,7 +107,17 @@ def shared_work(jobs: Sequence[Job]) -> PictureWork:
 
 
 def picture_training(job: Job) -> PictureTraining:
-    """A job as the training loops take it."""
+    """Turn a job into a training of the picture loops.
+
+    Args:
+        job: The job, whose settings are `PictureSettings`.
+
+    Returns:
+        The training.
+
+    Raises:
+        TrainingError: It needs found boxes and lacks one.
+    """
     settings: PictureSettings = job.settings
     return PictureTraining(
         key=job.key,
@@ -99,10 +134,16 @@ def picture_training(job: Job) -> PictureTraining:
 
 
 def found_boxes(job: Job) -> Mapping[str, npt.NDArray[np.int32]] | None:
-    """The boxes that another training found in the job's predicted cases; None where it needs none.
+    """Return the boxes that another training found in the job's predicted cases.
+
+    Args:
+        job: The job.
+
+    Returns:
+        Case -> x0, y0, x1, y1; None where the job needs no boxes.
 
     Raises:
-        TrainingError: It lacks one.
+        TrainingError: A predicted case has no box.
     """
     outcome = job.needs.get(NEEDS_BOXES)
     if outcome is None:
@@ -128,7 +169,8 @@ def run_together(
 
     Args:
         batch: The jobs.
-        train: Called with the trainings, their work, and `device`, `lanes`, `finished`, `failed`, `progress`, `stop`.
+        train: Called with the trainings, their work, and `device`, `lanes`, `finished`, `failed`, `progress`,
+            `stop`.
         emit: Hands the answers of a training over to its job.
     """
     jobs = list(batch.jobs)
@@ -174,17 +216,18 @@ def _keyed(training: PictureTraining, key: str) -> PictureTraining:
 
 
 def run_alone(job: Job, run_many: Callable[[JobBatch], None]) -> Trained:
-    """One job of a recipe whose loop takes many.
+    """Run one job of a recipe whose loop takes many.
 
     Args:
         job: The job.
-        run_many: Of the recipe.
+        run_many: The `run_many` of the recipe.
 
     Returns:
-        What the job says of itself.
+        What the recipe reports of the job.
 
     Raises:
-        Exception: What ended it.
+        UserError: The training was not begun.
+        Exception: The error that ended the job.
     """
     done: list[Trained] = []
     broken: list[Exception] = []
@@ -199,12 +242,19 @@ def run_alone(job: Job, run_many: Callable[[JobBatch], None]) -> Trained:
     if broken:
         raise broken[0]
     if not done:
-        raise UserError(f"the training {job.name or job.key} was not begun")
+        raise UserError(f"the training {job.name or job.key} was not started")
     return done[0]
 
 
 def as_trained(outcome: PictureOutcome) -> Trained:
-    """What a training loop says of a training."""
+    """Turn the outcome of a picture loop into a recipe's report.
+
+    Args:
+        outcome: The outcome of the training.
+
+    Returns:
+        History, best epoch, images, weights and seconds.
+    """
     return Trained(
         history=outcome.history,
         best_epoch=outcome.best_epoch,
@@ -217,13 +267,14 @@ def as_trained(outcome: PictureOutcome) -> Trained:
 def picture_key_content(
     training: Training, cases: Cases, kind: str, prints: npt.NDArray[np.uint64]
 ) -> dict[str, Any]:
-    """What the key of a training on pictures depends on: names of cases do not count; their pixels, boxes, labels,
-    order and (for methods that use it) dataset do.
+    """Return what the key of a training on pictures depends on.
+
+    Names of cases do not count; their pixels, boxes, labels, order and (for methods that use it) dataset do.
 
     Args:
-        training: Without its key.
-        cases: Of the study.
-        kind: Of training, as the keys of stored trainings name it.
+        training: The training, without its key.
+        cases: The cases of the study.
+        kind: The kind of training, as the keys of stored trainings name it.
         prints: What it sees of every case.
 
     Returns:

@@ -1,4 +1,4 @@
-"""How long trainings on pictures take on machines of which nothing is known: constants, roughly measured."""
+"""Rough times of trainings on pictures, for machines of which nothing is known yet."""
 
 from __future__ import annotations
 
@@ -24,28 +24,32 @@ ROUGH_SECONDS = {
         "": 5e-4,
     },
 }
-"""Seconds a training image at the network's own size, checks and predictions included: of one core, and of a
-GPU with its lanes filled. Measured: Lite0 and ViT-B/16 on an H200 (2,600 and 750 images a second over a whole
-study), Lite0 (0.11 to 0.16 s a step), B0 and ViT-B/16 (3.9 s) on one core of a server; the others by their
-GFLOP. A guess for any other machine."""
+"""Seconds per training image at the network's own size, checks and predictions included: of one core, and of
+a GPU with its lanes filled. Measured: Lite0 and ViT-B/16 on an H200 (2,600 and 750 images per second over a
+whole study), Lite0 (0.11 to 0.16 s per step), B0 and ViT-B/16 (3.9 s) on one core of a server; the others
+follow from their GFLOP. A guess for any other machine."""
 OWN_SIZE = {"vit-b-16": 384, "efficientnet-lite1": 240, "efficientnet-lite2": 260, "tiny-cnn": 64}
 MOST_CORES = 16
 """More cores than this do not make one training faster."""
 LANES = {"vit-b-16": 2, "": 6}
-"""Trainings side by side on a GPU, where the store does not say what that was worth."""
+"""Trainings at the same time on a GPU, where the store holds no measurement of the gain."""
 
 
 def rough_seconds(training: ClassifierSettings, seen: InputSpec, device: str, cores: int) -> float:
-    """Seconds for each training image on a machine of which nothing is known.
+    """Guess the seconds per training image on a machine of which nothing is known.
 
     Args:
         training: How the network is trained.
         seen: What it sees.
         device: 'cpu' or 'cuda'.
-        cores: Of the CPU.
+        cores: Cores of the CPU.
 
     Returns:
-        A guess.
+        Seconds.
+
+    Example:
+        >>> rough_seconds(ClassifierSettings(network="tiny-cnn"), InputSpec(size_px=64), "cpu", 1)
+        0.003
     """
     table = ROUGH_SECONDS[device]
     own = OWN_SIZE.get(training.network, 224)
@@ -54,5 +58,16 @@ def rough_seconds(training: ClassifierSettings, seen: InputSpec, device: str, co
 
 
 def lanes_of(training: ClassifierSettings) -> int:
-    """How many trainings of its network share a GPU."""
+    """Return how many trainings of a network share a GPU.
+
+    Args:
+        training: How the network is trained.
+
+    Returns:
+        The number of trainings at the same time.
+
+    Example:
+        >>> lanes_of(ClassifierSettings(network="vit-b-16"))
+        2
+    """
     return LANES.get(training.network, LANES[""])

@@ -61,10 +61,12 @@ def train_finder(
         device: "auto", "cpu", "cuda" or "cuda:N".
         stop: Asked before each epoch.
         progress: Called after each epoch with the name, the epoch and the number of epochs.
-        pictures: All pictures on the device, where several finders see the same ones; None: they are decoded here.
+        pictures: All pictures on the device, where several finders see the same ones; None: they are decoded
+            here.
 
     Returns:
-        The outcome. Its `box` has one box per case of `unit.predict` in picture pixels, zeros where nothing was found.
+        The outcome. Its `box` has one box per case of `unit.predict` in picture pixels, zeros where nothing
+        was found.
 
     Raises:
         UserError: The network or the size is unknown, or no training case has a mask.
@@ -277,11 +279,13 @@ class _FinderProgram(FinderInference):
 
 
 def outline_loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Return the cross-entropy per pixel plus 1 - Dice per picture, so that small lesions count as large ones do.
+    """Return the cross-entropy per pixel plus 1 - Dice per picture.
+
+    With the Dice, small lesions count as much as large ones.
 
     Args:
         logits: [pictures, 1, height, width].
-        target: Alike, the share of lesion in [0, 1].
+        target: The share of lesion in each pixel, 0 to 1, of the same shape.
 
     Returns:
         One number.

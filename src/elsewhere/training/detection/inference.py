@@ -1,4 +1,4 @@
-"""A lesion finder in use: the probability of "lesion" in pictures, and boxes around it (US-33)."""
+"""Prediction by a lesion finder: the probability of "lesion" in pictures, and boxes around it (US-33)."""
 
 from __future__ import annotations
 

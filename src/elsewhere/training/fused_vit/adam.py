@@ -108,13 +108,13 @@ def _adam(
 
 
 class FlatAdam:
-    """Adam for a flat body and a few ordinary parameters beside it (the head), clipped by their common norm.
+    """Adam for a flat body and a few ordinary parameters (the head), clipped by their common norm.
 
     `others` become views of one buffer and keep their `.grad` from autograd, in single precision.
 
     Args:
         body: The body's parameters and gradients.
-        others: The parameters beside it.
+        others: The parameters outside the flat body.
         rate: The learning rate, a scalar on the device.
         max_norm: Gradients of a larger norm are scaled down to it.
         weight_decay: Added to the gradient, times the weight.
@@ -156,7 +156,8 @@ class FlatAdam:
         self._factors = torch.zeros(4, device=device)
         self._fresh = torch.tensor([1.0, 1.0, *betas], dtype=torch.float64, device=device)
         self._progress = self._fresh.clone()
-        """The betas' powers so far, and the betas, in double precision: 1 - 0.999 ** n loses digits in single."""
+        """The betas' powers so far, and the betas, in double precision: 1 - 0.999 ** n loses digits in
+        single."""
 
     def reset(self) -> None:
         """Forget all moments and steps: a new training starts."""
@@ -166,7 +167,7 @@ class FlatAdam:
         self._progress.copy_(self._fresh)
 
     def zero_grad(self) -> None:
-        """Forget the other parameters' gradients; the body's are written anew by every backward pass."""
+        """Forget the other parameters' gradients; the body's are overwritten by every backward pass."""
         for parameter in self.others:
             parameter.grad = None
 

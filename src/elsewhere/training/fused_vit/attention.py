@@ -1,8 +1,8 @@
 """Attention on the packed output of the in-projection, forward and backward, without transposes or copies.
 
 `qkv` is [images * tokens, 3 * heads * 64]: queries, keys, values. Every program owns a block of rows and
-walks the other side in order, so every sum has one order. `queries` says how many tokens of an image, from
-the first on, ask: all of them, or the class token alone in the last layer.
+walks the other side in order, so every sum has one order. `queries` is the number of tokens of an image, from
+the first on, that are queries: all of them, or the class token alone in the last layer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ LEAST_DOT = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
-    """How an attention kernel is cut: rows that a program owns, rows it takes at a time from the other side."""
+    """How the work of an attention kernel is divided into blocks.
+
+    Args:
+        own: Rows that a program owns.
+        other: Rows that it takes at a time from the other side.
+        warps: Warps per program.
+        stages: Stages of the software pipeline.
+    """
 
     own: int
     other: int
@@ -232,7 +239,7 @@ def _backward_keys(
 
 
 def _tail(count: int, block: int) -> int:
-    """The width of the last, masked block: what is left over need not fill a whole one."""
+    """Return the width of the last, masked block, which need not fill a whole one."""
     return power_of_two(count % block, LEAST_DOT)
 
 
@@ -248,12 +255,13 @@ def attention_forward(
     Args:
         qkv: [images * tokens, 3 * width], queries, keys and values.
         images: How many.
-        tokens: Per image.
-        queries: The first so many tokens of an image ask.
-        heads: Of 64 columns each.
+        tokens: Tokens per image.
+        queries: How many tokens of an image, from the first on, are queries.
+        heads: Heads, of 64 columns each.
 
     Returns:
-        Mixed values [images * queries, width], and the scores' log-sum-exp in powers of two, for the backward pass.
+        Mixed values [images * queries, width], and the scores' log-sum-exp in powers of two, for the backward
+        pass.
     """
     width = qkv.shape[1] // 3
     mixed = torch.empty((images * queries, width), dtype=qkv.dtype, device=qkv.device)
@@ -282,7 +290,7 @@ def bias_sum_rows(tokens: int) -> int:
     """Return how many rows of partial sums the backward pass writes per image.
 
     Args:
-        tokens: Per image.
+        tokens: Tokens per image.
 
     Returns:
         Rows per image.
@@ -306,21 +314,21 @@ def attention_backward(
 
     Args:
         qkv: The input of the forward pass.
-        mixed: Its first result.
+        mixed: The first result of the forward pass.
         d_mixed: The gradient of it.
-        lse: Its second result.
+        lse: The second result of the forward pass.
         bias_sums: [images * bias_sum_rows(tokens), 3 * width]; written.
         images: How many.
-        tokens: Per image.
-        queries: The first so many tokens of an image asked.
-        heads: Of 64 columns each.
+        tokens: Tokens per image.
+        queries: How many tokens of an image, from the first on, were queries.
+        heads: Heads, of 64 columns each.
 
     Returns:
         The gradient, as `qkv`.
     """
     width = qkv.shape[1] // 3
     d_qkv = torch.empty_like(qkv) if queries == tokens else torch.zeros_like(qkv)
-    # By query: the log-sum-exp, and the sum of gradient times output; side by side, for one load of both.
+    # Per query: the log-sum-exp, and the sum of gradient times output; adjacent, so that one load reads both.
     terms = torch.empty((*lse.shape, 2), dtype=torch.float32, device=lse.device)
     common = {
         "TOKENS": tokens,

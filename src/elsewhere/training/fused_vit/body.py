@@ -1,9 +1,9 @@
 """torchvision's vision transformer with its forward and backward pass written out.
 
-Matrix products are torch's; everything between them is a few kernels (`layer_norm`, `gelu`, `attention`). The residual
-stream is single precision, products run in `precision`, as autocast does. Every sum has a fixed order: the
-same pictures and weights give the same bits (US-14). Only the class token leaves the network, so the last
-layer asks, projects and transforms for it alone; the numbers are the same.
+Matrix products are torch's; everything between them is a few kernels (`layer_norm`, `gelu`, `attention`). The
+residual stream is single precision, products run in `precision`, as autocast does. Every sum has a fixed
+order: the same pictures and weights give the same bits (US-14). Only the class token leaves the network, so
+the last layer asks, projects and transforms for it alone; the numbers are the same.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ class _Tape:
 class TransformerBody:
     """A vision transformer from pictures to features.
 
-    Call it to train, use `features` for inference, and `refresh` after weights were written. A call's backward pass writes
-    the gradients of all parameters into `flat.gradient` (it adds nothing up) and leaves the parameters' own `.grad` alone:
-    `FlatAdam` takes them from there.
+    Call it to train, use `features` for inference, and `refresh` after weights were written. A call's
+    backward pass writes the gradients of all parameters into `flat.gradient` (it adds nothing up) and leaves
+    the parameters' own `.grad` alone: `FlatAdam` takes them from there.
 
     Args:
-        vit: torchvision's `VisionTransformer` without its heads; its parameters move into one piece of memory.
-        precision: Of the matrix products.
+        vit: torchvision's `VisionTransformer` without its heads; its parameters move into one piece of
+            memory.
+        precision: The precision of the matrix products.
     """
 
     def __init__(self, vit: nn.Module, *, precision: torch.dtype = torch.bfloat16) -> None:
@@ -163,7 +164,8 @@ class TransformerBody:
         return normed.output
 
     def _vector_sums(self) -> torch.Tensor:
-        """Partial sums of the vectors' gradients, kept: each step writes all but the padding, which stays zero."""
+        """Partial sums of the vectors' gradients, kept: each step writes all but the padding, which stays
+        zero."""
         if self._sums is None or len(self._sums) != reductions.SUM_PROGRAMS:
             columns = self.flat.vectors.stop - self.flat.vectors.start
             self._sums = torch.zeros(
@@ -266,7 +268,7 @@ class _Body(torch.autograd.Function):
     def backward(ctx: Any, *d_features: torch.Tensor) -> tuple[None, None, None]:
         tape, ctx.tape = ctx.tape, None
         if tape is None:
-            raise RuntimeError("a backward pass uses up what the forward pass kept: call the body again")
+            raise RuntimeError("a backward pass consumes what the forward pass stored: call the body again")
         with torch.no_grad(), torch.autocast(d_features[0].device.type, enabled=False):
             ctx.body._backward(d_features[0].float().contiguous(), tape)
         return None, None, None

@@ -19,7 +19,7 @@ class FlatParameters:
 
     Args:
         vit: The module.
-        precision: Of the copy and the gradients.
+        precision: The precision of the copy and the gradients.
     """
 
     def __init__(self, vit: nn.Module, precision: torch.dtype) -> None:
@@ -50,7 +50,7 @@ class FlatParameters:
         self.refresh()
 
     def refresh(self) -> None:
-        """Make the copy anew, after weights were written to the module."""
+        """Make the copy again, after weights were written to the module."""
         self.copy.copy_(self.values)
 
     def names(self) -> list[str]:

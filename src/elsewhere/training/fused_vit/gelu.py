@@ -97,9 +97,9 @@ def gelu_backward_(
     """Turn the gradient of the GELU's output into that of its input, in place.
 
     Args:
-        gradient: Of the output; written.
+        gradient: The gradient of the output; written.
         linear: The input of the forward pass.
-        bias: Its bias.
+        bias: The bias of the product.
         bias_sums: Partial sums for the bias; written.
     """
     rows, width = linear.shape

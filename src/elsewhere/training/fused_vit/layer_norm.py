@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Normed:
-    """A layer norm's input (the residual stream, single precision), its output, and what backward needs."""
+    """A layer norm's input, its output, and what backward needs.
+
+    Args:
+        residual: The input, the residual stream, in single precision: [rows, width].
+        output: The output, [rows, width].
+        statistics: The mean of each row and one over its deviation, [2, rows].
+    """
 
     residual: torch.Tensor
     output: torch.Tensor
     statistics: torch.Tensor
-    """[2, rows]: mean and one over the deviation."""
 
 
 @Kernel
@@ -186,7 +191,7 @@ def embed_norm(
 
     Args:
         embedded: [images * tokens, width], with a row of zeros for the class token.
-        bias: Of the embedding.
+        bias: The bias of the embedding.
         class_token: [width].
         position: [tokens, width].
         gamma: Scale of the norm.
@@ -228,12 +233,12 @@ def add_norm(
     Args:
         before: The residual stream.
         branch: One row for each `every` rows of `before`: the first of them (the class token).
-        bias: Of the branch's last product.
+        bias: The bias of the branch's last product.
         gamma: Scale of the norm.
         beta: Shift of the norm.
         eps: Added to the variance.
         every: Rows of `before` for a row of `branch`.
-        dtype: Of the norm's output; None: as `branch`.
+        dtype: The precision of the norm's output; None: as `branch`.
 
     Returns:
         The new residual stream and its norm.
@@ -267,7 +272,8 @@ def norm_backward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the residual stream's gradient before a norm.
 
-    The branch that was added just before the norm gets the same gradient, so `bias_sums` are its bias's partial sums.
+    The branch that was added just before the norm gets the same gradient, so `bias_sums` are its bias's
+    partial sums.
 
     Args:
         d_output: The gradient of the norm's output.
@@ -277,7 +283,7 @@ def norm_backward(
         gamma_sums: Partial sums for gamma; written.
         beta_sums: Partial sums for beta; written.
         bias_sums: Partial sums for the branch's bias; written; None: not wanted.
-        dtype: Of the second result.
+        dtype: The precision of the second result.
         every: Rows of the stream for a row of `d_later`.
 
     Returns:

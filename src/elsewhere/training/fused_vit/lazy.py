@@ -13,7 +13,7 @@ LEAST_CAPABILITY = (8, 0)
 
 
 def available(device: torch.device) -> bool:
-    """Tell whether the kernels can run on a device: it computes in bf16, and triton is installed.
+    """Say whether the kernels can run on a device: it computes in bf16, and triton is installed.
 
     Args:
         device: Any device.
@@ -84,7 +84,7 @@ def blocks_of(count: int, block: int) -> int:
 
     Args:
         count: Elements.
-        block: Per block.
+        block: The size of a block.
 
     Returns:
         Blocks; the last one may be partly empty.

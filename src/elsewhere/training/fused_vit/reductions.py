@@ -1,7 +1,7 @@
-"""Sums over rows with one order, and how row-wise kernels are cut.
+"""Sums over rows with one order, and how the work of row-wise kernels is divided.
 
-A reduction goes in two steps: `SUM_PROGRAMS` programs each add their own rows and write one row of partial sums;
-`sum_columns` adds these for all parameters of the network at once.
+A reduction takes two steps: `SUM_PROGRAMS` programs each add their own rows and write one row of partial
+sums; `sum_columns` adds these for all parameters of the network at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ SUM_PROGRAMS = 264
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """How a row-wise kernel is cut: rows at a time, columns at a time (0: the whole row), warps."""
+    """How the work of a row-wise kernel is divided.
+
+    Args:
+        rows: Rows at a time.
+        warps: Warps per program.
+        columns: Columns at a time; 0: the whole row.
+    """
 
     rows: int
     warps: int

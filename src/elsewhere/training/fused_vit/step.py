@@ -14,9 +14,9 @@ class FusedTransformerStep:
     """A vision transformer's training step with its passes written by hand (`pictures.step.TrainingStep`).
 
     Args:
-        vit: torchvision's `VisionTransformer` without its heads, on a GPU; its parameters move into one piece of
-            memory and must not be moved or cast afterwards.
-        head: The parameters beside it, whose gradients autograd makes.
+        vit: torchvision's `VisionTransformer` without its heads, on a GPU; its parameters move into one piece
+            of memory and must not be moved or cast afterwards.
+        head: The parameters of the head, whose gradients autograd computes.
         gradient_norm: Gradients of body and head together of a larger norm are scaled down to it.
         weight_decay: Added to the gradient, times the weight (Adam, not AdamW).
     """
@@ -63,7 +63,7 @@ class FusedTransformerStep:
         return self._body.features(x)
 
     def zero_gradients(self) -> None:
-        """Forget the gradients of the head; those of the body are written anew by every backward pass."""
+        """Forget the gradients of the head; those of the body are overwritten by every backward pass."""
         self._adam.zero_grad()
 
     def set_rate(self, rate: float) -> None:
@@ -79,10 +79,10 @@ class FusedTransformerStep:
         self._adam.step()
 
     def reset(self) -> None:
-        """Start a new training: no moments, and the half-precision copy follows the weights that were written."""
+        """Start a new training: reset the moments, and copy the weights that were written."""
         self._adam.reset()
         self._body.refresh()
 
     def weights_changed(self) -> None:
-        """Make the half-precision copy of the weights anew."""
+        """Make the half-precision copy of the weights again."""
         self._body.refresh()

@@ -17,14 +17,14 @@ PATTERNS = 2048
 
 
 class MaskedAutoencoder(nn.Module):
-    """The plan's encoder and a decoder that gives the channels back.
+    """The plan's encoder and a decoder that reconstructs the channels.
 
-    Which blocks are hidden comes from a table that was drawn before and a counter that travels with the weights:
-    a recorded step draws nothing, and a pretraining that was stopped resumes with the same blocks.
+    Which blocks are hidden follows from a table that was drawn before and a counter that is saved with the
+    weights: a captured step draws nothing, and a pretraining that was stopped resumes with the same blocks.
 
     Args:
-        plan: Of the segmentation that follows.
-        seed: Of the weights and the table.
+        plan: The plan of the segmentation that follows.
+        seed: Seed of the weights and the table.
         hidden: The share of blocks that are hidden.
         block: Voxels along a block's edge, at most half of the patch's.
     """
@@ -61,6 +61,14 @@ class MaskedAutoencoder(nn.Module):
         return table[:, :, :x, :y, :z]
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Hide blocks of patches and draw the patches from the rest; in training the counter moves on.
+
+        Args:
+            image: [n, channels, x, y, z].
+
+        Returns:
+            The drawn patches, as `image`, and where voxels were hidden, [n, 1, x, y, z].
+        """
         hidden = self.hide(len(image)).to(image.dtype)
         seen = image * (1 - hidden) + self.blank.to(image.dtype) * hidden
         if self.training:
@@ -91,15 +99,15 @@ def copy_pretrained(pretrained: MaskedAutoencoder, network: Any) -> None:
     """Copy the encoder, and the decoder without its heads, into a segmentation network.
 
     Args:
-        pretrained: Where they come from.
-        network: Of the same plan; written.
+        pretrained: The pretrained network.
+        network: A network of the same plan; changed in place.
     """
     network.encoder.load_state_dict(pretrained.encoder.state_dict())
     network.decoder.ups.load_state_dict(pretrained.decoder.ups.state_dict())
 
 
 def _patterns(cells: Sequence[int], hidden: float, seed: int) -> torch.Tensor:
-    """Exactly the same share is hidden in every pattern, never all and never none."""
+    """Draw the patterns; exactly the same share is hidden in each, never all and never none."""
     rng = np.random.default_rng([seed, 3])
     count = math.prod(cells)
     some = min(max(1, round(hidden * count)), max(1, count - 1))

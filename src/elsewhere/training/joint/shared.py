@@ -1,7 +1,8 @@
-"""One encoder for the tumour's mask and for the response, with attention over the phases (MRI-15, Martel Lab).
+"""One encoder for the mask and the response, with attention over the phases (MRI-15, Martel Lab).
 
-Every phase goes through the same encoder; at every stage an attention joins the phases voxel by voxel. The decoder
-draws the mask from what was joined, and the response is read from the same features, averaged where the mask is.
+Every phase goes through the same encoder; at every stage an attention joins the phases voxel by voxel. The
+decoder draws the mask from what was joined, and the response is read from the same features, averaged where
+the mask is.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from elsewhere.training.volumes.networks import Decoder, Encoder
 from elsewhere.training.volumes.planning import Plan
 
 UNKNOWN, NEGATIVE, POSITIVE = 1.0, 2.0, 3.0
-"""What a case's weight says of its outcome: the loop hands weights of cases to the objective, and this objective
-has no other use for them."""
+"""The outcome of a case, encoded as its weight: the loop hands weights of cases to the objective, and this
+objective has no other use for them."""
 
 
 class PhaseAttention(nn.Module):
@@ -45,6 +46,14 @@ class PhaseAttention(nn.Module):
         self.scale = inner**-0.5
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Join the phases.
+
+        Args:
+            features: [n, phases, channels, x, y, z].
+
+        Returns:
+            [n, channels, x, y, z].
+        """
         parts = features.unbind(1)
         query = self.query(features.mean(dim=1))
         keys = torch.stack(
@@ -58,11 +67,11 @@ class PhaseAttention(nn.Module):
 class SharedEncoder(nn.Module):
     """One encoder for the tumour's mask and the response.
 
-    In training it returns (logits per scale, the response's logit), otherwise the finest logits; `respond` returns the
-    response.
+    In training it returns (logits per scale, the response's logit), otherwise the finest logits; `respond`
+    returns the response.
 
     Args:
-        plan: Of the segmentation; its channels are the phases.
+        plan: The plan of the segmentation; its channels are the phases.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -94,7 +103,7 @@ class SharedEncoder(nn.Module):
         ]
 
     def _respond(self, joined: Sequence[torch.Tensor], logits: torch.Tensor) -> torch.Tensor:
-        """Features of every stage, averaged over the tumour that the network itself sees."""
+        """Return the response's logit from the features averaged over the tumour that the network sees."""
         tumour = torch.sigmoid(logits.detach().float())
         pooled = []
         for part in joined:
@@ -103,6 +112,15 @@ class SharedEncoder(nn.Module):
         return self.response(torch.cat(pooled, dim=1)).squeeze(1)
 
     def forward(self, image: torch.Tensor) -> Any:
+        """Return the mask's logits of patches, and in training the response's logit too.
+
+        Args:
+            image: [n, phases, x, y, z].
+
+        Returns:
+            In training (logits of every stage, the finest first; [n]); otherwise the finest logits, [n, 1, x,
+            y, z].
+        """
         joined = self.joined(image)
         logits = self.decoder(joined)
         if not self.training:
@@ -110,7 +128,7 @@ class SharedEncoder(nn.Module):
         return logits, self._respond(joined, logits[0] if isinstance(logits, list) else logits)
 
     def respond(self, image: torch.Tensor) -> torch.Tensor:
-        """Return the response's logit of patches, in use.
+        """Return the response's logit of patches, at prediction.
 
         Args:
             image: [n, phases, x, y, z].
@@ -127,8 +145,8 @@ def build_shared(plan: Plan, *, seed: int, device: str) -> SharedEncoder:
     """Build the network with weights drawn from a seed alone.
 
     Args:
-        plan: Of the segmentation; its channels are the phases.
-        seed: Of the weights.
+        plan: The plan of the segmentation; its channels are the phases.
+        seed: Seed of the weights.
         device: "cpu", "cuda" or "cuda:N".
 
     Returns:
@@ -167,13 +185,13 @@ def shared_objective(
 ) -> Callable[[Any, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
     """Make the loss of mask and response together.
 
-    It is Dice + cross-entropy of the mask, and cross-entropy of the response over those patches that hold tumour and
-    whose outcome is known.
+    It is Dice + cross-entropy of the mask, and cross-entropy of the response over those patches that hold
+    tumour and whose outcome is known.
 
     Args:
-        response_weight: Of the response's loss.
+        response_weight: The weight of the response's loss relative to the mask's.
         heavier: The weight of a pCR relative to that of a non-pCR.
-        batch_dice: One Dice over all patches of a step.
+        batch_dice: Whether one Dice is computed over all patches of a step.
 
     Returns:
         (network, image, target, weight) to one number.

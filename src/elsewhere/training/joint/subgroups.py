@@ -1,8 +1,8 @@
-"""Subgroups whose score diverges from everybody's, and weights that follow from them (MRI-15, AIH-MAMA).
+"""Subgroups whose score diverges from the mean of all cases, and case weights (MRI-15, AIH-MAMA).
 
-After DivExplorer: a subgroup is a conjunction of attribute values (age <= 40 and centre B); all that hold enough
-cases are looked at, and the divergence of one is its mean score less the mean of all. Missing values make no
-subgroup. What is found on the validation part is used to weigh the training part.
+After DivExplorer: a subgroup is a conjunction of attribute values (age <= 40 and centre B); all with enough
+cases are searched, and the divergence of one is its mean score minus the mean of all. Missing values make no
+subgroup. The subgroups of the validation part are used to weigh the training part.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Subgroup:
     Attributes:
         items: (column, value) pairs.
         cases: How many.
-        mean: Of their scores.
-        divergence: Mean of the subgroup less the mean of all: below 0 is worse.
+        mean: The mean of their scores.
+        divergence: Mean of the subgroup minus the mean of all: below 0 is worse.
         t: Welch's t of the subgroup against the rest.
     """
 
@@ -39,10 +39,10 @@ class Subgroup:
     t: float
 
     def holds(self, attributes: Mapping[str, str]) -> bool:
-        """Tell whether a case belongs to the subgroup.
+        """Say whether a case belongs to the subgroup.
 
         Args:
-            attributes: Of the case.
+            attributes: The attributes of the case.
 
         Returns:
             True or False.
@@ -107,13 +107,13 @@ def divergent_subgroups(
     """Find all subgroups that hold enough cases.
 
     Args:
-        score: One per case; cases without a score count for nothing.
+        score: One score per case; cases without a score are left out.
         attributes: One mapping per case, from `attributes_of`.
         support: The least share of the cases, and at least three of them.
         longest: Values per subgroup at most.
 
     Returns:
-        The subgroups, the worst first; one that holds all cases says nothing and is left out.
+        The subgroups, the worst first; one that holds all cases is left out.
     """
     values = np.asarray(score, dtype=np.float64)
     known = np.isfinite(values)
@@ -160,13 +160,14 @@ def weights_of(
 ) -> dict[str, float]:
     """Turn divergences into weights of cases.
 
-    A weight is 1 + strength x the divergence of the worst subgroup that the case is in, and 1 in the mean.
+    A weight is 1 + strength x the divergence of the worst subgroup that the case is in, scaled to a mean of
+    1.
 
     Args:
         subgroups: What `divergent_subgroups` found.
         attributes: Case to its attributes.
         strength: How much a divergence weighs.
-        least_t: A subgroup counts where it is worse than the others by more than so many standard errors.
+        least_t: A subgroup counts where it is worse than the others by at least this many standard errors.
         most: The largest weight before the mean is brought to 1.
 
     Returns:

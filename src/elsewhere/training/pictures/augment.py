@@ -76,7 +76,7 @@ def three_channels(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 
     Args:
         x: [pictures, 1, size, size].
-        mask: Alike, or None.
+        mask: The masks of the same shape; None: no masks.
 
     Returns:
         [pictures, 3, size, size].

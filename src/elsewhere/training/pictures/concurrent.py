@@ -1,8 +1,8 @@
 """Train many picture classifiers at the same time on one device.
 
-Every `StreamWorker` has a CUDA stream and a program of its own. One thread drives all workers in turn: each training is
-a generator that yields whenever its stream has work enough, so that no worker waits for another and nothing is shared
-but the pictures. On a CPU there is one worker.
+Every `StreamWorker` has a CUDA stream and a program of its own. One thread drives all workers in turn: each
+training is a generator that yields whenever its stream has work enough, so that no worker waits for another
+and nothing is shared but the pictures. On a CPU there is one worker.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from elsewhere.training.pictures.stream_worker import SharedInputs, StreamWorker
 Progress = Callable[[str, int, int], None]
 Stop = Callable[[], bool]
 CONCURRENT_NETWORKS_BYTES = 40 * 2**30
-"""With so much free memory all networks of a study train at the same time. An EfficientNet-Lite0 and a ViT-B/16 gained
-4 % from it in a trial on an H200: either fills the card."""
+"""With so much free memory all networks of a study train at the same time. An EfficientNet-Lite0 and a
+ViT-B/16 gained 4 % from it in a trial on an H200: either fills the card."""
 HEAVY_STEP_GFLOP = 1000
 """A training step of more fills a large GPU nearly alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Callbacks:
-    """Who is asked and told while trainings run.
+    """The functions that are called while trainings run.
 
     Attributes:
         finished: Called with every outcome.
@@ -65,7 +65,7 @@ def train_all(
         work: Cases, pictures and files of weights.
         device: "auto", "cpu", "cuda" or "cuda:N".
         lanes: Trainings at the same time; 0: the default of the network.
-        callbacks: Who is told.
+        callbacks: The functions to call.
 
     Raises:
         UserError: There is no such device, its memory is too small, or weights are missing.
@@ -80,7 +80,7 @@ def train_all(
         raise UserError(
             f"no memory left on {device_name(chosen)}: {str(error).splitlines()[0]}",
             fix="The batch belongs to the study and is not made smaller silently. Use --lanes 1, free the "
-            "card, or set a smaller batch in the study file. Finished trainings are stored: run again to resume.",
+            "GPU, or set a smaller batch in the study file. Finished trainings are stored: run again to resume.",
         ) from error
 
 
@@ -180,7 +180,7 @@ def _size_order(unit: PictureTraining) -> tuple[Any, ...]:
 
 
 def default_lanes(units: Sequence[PictureTraining]) -> int:
-    """Return how many trainings of a network run at the same time where nobody says how many.
+    """Return how many trainings of a network run at the same time where no number is given.
 
     Small networks leave a large GPU idle between kernels: more trainings fill it.
 

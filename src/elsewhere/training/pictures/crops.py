@@ -27,8 +27,8 @@ def crop_window(
 
     Args:
         box: x0, y0, x1, y1 in pixels; x1 and y1 are outside.
-        width: Of the picture.
-        height: Of the picture.
+        width: The width of the picture in pixels.
+        height: The height of the picture in pixels.
         margin: Times the box's larger side.
 
     Returns:
@@ -65,7 +65,7 @@ class DevicePictures:
         rows: Cases to decode; None: all.
 
     Attributes:
-        height: Of every case's picture; 0 where it was not decoded.
+        height: The height of every case's picture in pixels; 0 where it was not decoded.
         width: Likewise.
     """
 

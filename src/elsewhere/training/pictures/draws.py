@@ -1,8 +1,8 @@
 """Everything random of an epoch, drawn before it starts from the training's own generator.
 
-Nothing is drawn inside the training step: a step is then the same graph every time, and a training's numbers do not
-depend on what trains beside it. Orders and augmentations are drawn on the CPU, so that a CPU and a GPU
-see the same pictures in the same order.
+Nothing is drawn inside the training step: a step is then the same graph every time, and a training's numbers
+do not depend on what trains at the same time. Orders and augmentations are drawn on the CPU, so that a CPU
+and a GPU see the same pictures in the same order.
 """
 
 from __future__ import annotations
@@ -64,12 +64,13 @@ def epoch_length(label: Indices, group: Indices, recipe: ClassifierSettings) -> 
 def epoch_steps(label: Indices, group: Indices, recipe: ClassifierSettings) -> tuple[int, int]:
     """Return the number of steps per epoch and the batch.
 
-    The last, incomplete batch is left out, as the order is new in each epoch; a part smaller than a batch is one batch.
+    The last, incomplete batch is left out, as the order is new in each epoch; a part smaller than a batch is
+    one batch.
 
     Args:
         label: 0 or 1 for every training picture.
         group: The source of every picture, from 0.
-        recipe: Its `batch`, and what `epoch_length` reads.
+        recipe: The settings, whose `batch` counts and what `epoch_length` reads.
 
     Returns:
         Steps per epoch, pictures per step.

@@ -21,12 +21,12 @@ def combine_losses(
 ) -> torch.Tensor:
     """Return the loss that a step descends.
 
-    "plain" and "mixstyle": the mean. "group-dro": the mean of each source, weighted by exp(step x loss) of all steps so
-    far, so that the worst source counts most. "coral": the mean, and a penalty on the distance between the sources'
-    features.
+    "plain" and "mixstyle": the mean. "group-dro": the mean of each source, weighted by exp(step x loss) of
+    all steps so far, so that the worst source counts most. "coral": the mean, and a penalty on the distance
+    between the sources' features.
 
     Args:
-        recipe: Its `method` and `strength`.
+        recipe: The settings, whose `method` and `strength` count.
         losses: One per picture.
         features: [pictures, features].
         group: The source of every picture, from 0.
@@ -54,7 +54,7 @@ def combine_losses(
 
 
 def coral_penalty(features: torch.Tensor, member: torch.Tensor) -> torch.Tensor:
-    """Return how far the sources' feature means and covariances lie apart, over all pairs of sources in the batch.
+    """Return the distance between the sources' feature means and covariances, over all pairs in the batch.
 
     Args:
         features: [pictures, features].

@@ -1,4 +1,4 @@
-"""Stored networks in use: the logits of pictures that no training saw (US-12, US-13, US-33)."""
+"""Prediction by stored networks: the logits of pictures that no training saw (US-12, US-13, US-33)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def apply_finder(
 
     Args:
         unit: The finder's training.
-        weights: Its state dict.
+        weights: The state dict of the network.
         work: What it refers to.
         device: Where it runs.
 

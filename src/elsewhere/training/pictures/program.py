@@ -1,8 +1,8 @@
 """One picture classifier, its optimiser and its training step on one stream, used by many trainings.
 
-On a GPU the step is recorded once as a CUDA graph. It reads its position in the epoch from a counter on the device, so
-that replaying it needs nothing from the host. Between two trainings the weights, the optimiser's state and the pictures
-are written into the same memory.
+On a GPU the step is recorded once as a CUDA graph. It reads its position in the epoch from a counter on the
+device, so that replaying it needs nothing from the host. Between two trainings the weights, the optimiser's
+state and the pictures are written into the same memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def program_key(unit: PictureTraining, batch: int) -> tuple[Any, ...]:
         batch: Pictures per step.
 
     Returns:
-        A key without everything that the step reads from memory: rates, numbers of epochs, ranges of augmentations.
+        A key without everything that the step reads from memory: rates, numbers of epochs, ranges of
+        augmentations.
     """
     common = replace(
         unit.recipe,
@@ -168,7 +169,7 @@ class Program:
         self._position.zero_()
 
     def capture(self, stream: Any) -> None:
-        """Record the step on a GPU; do nothing on a CPU. The weights change: `start` writes them anew.
+        """Record the step on a GPU; do nothing on a CPU. The weights change: `start` writes them again.
 
         Args:
             stream: The stream that the program trains on.
@@ -219,7 +220,7 @@ class Program:
 
         Args:
             draws: The epoch's order and augmentations.
-            rate: Its learning rate.
+            rate: The learning rate.
             generator: Draws the dropout masks.
             chunk: Steps between two turns of other streams.
 

@@ -43,33 +43,32 @@ class ClassifierSettings:
     Args:
         network: The name of the network.
         weights: 'imagenet', 'none', or a file.
-        weights_digest: Of that file.
-        learning_rate: Of Adam.
+        weights_digest: SHA-256 of the weights' file; empty for 'none'.
+        learning_rate: Learning rate of Adam.
         batch: Pictures per step.
-        epochs: At most.
+        epochs: The largest number of epochs.
         weight_decay: L2, as a part of the gradient (Adam, not AdamW).
         gradient_norm: Threshold on the global L2 norm of the gradients.
-        patience: Epochs without a better validation loss.
+        patience: Epochs without a better validation loss after which training stops.
         mirror: Whether pictures are mirrored at random.
         rotate_degrees: Rotate by up to this, both ways.
         shift_px: Shift by up to this in x and y.
         scale: The smallest and the largest scale.
         oversample: Whether the rarer class is drawn as often as the other, in the training part.
         schedule: 'constant', or 'cosine' over the epochs.
-        batch_statistics: 'population': before each check, batch-norm means and variances are taken anew over
+        batch_statistics: 'population': before each check, batch-norm means and variances are computed again over
             the training part (as the study's software does); 'running': the moving averages, which lag on
             small sources.
         keep: The weights of the 'best' validation loss, or the 'last'.
-        dropout: Before the last layer.
-        brightness: Contrast, gain and gamma jitter, 0 none (not in the study).
-        noise: Speckle jitter, 0 none (not in the study).
-        erase: Probability of an erased rectangle.
-        label_smoothing: 0 none.
+        dropout: The probability that a feature is dropped before the last layer.
+        brightness: Jitter of contrast, gain and gamma; 0: none (not in the study).
+        noise: Jitter by speckle; 0: none (not in the study).
+        erase: The probability that a rectangle is erased.
+        label_smoothing: The share of the label that goes to all classes; 0: none.
         test_mirror: Whether the logits of the picture and its mirror image are averaged at prediction.
         balance_datasets: Several sources: whether each dataset is drawn equally often.
         method: 'plain', 'group-dro', 'coral' or 'mixstyle' (US-31).
-        strength: Of the method: CORAL's weight, group-DRO's step, MixStyle's probability; 0: the method's
-            default.
+        strength: CORAL's weight, group-DRO's step or MixStyle's probability; 0: the method's default.
     """
 
     network: str = "efficientnet-b0"

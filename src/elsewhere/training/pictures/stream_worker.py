@@ -56,7 +56,7 @@ class TrainingPart:
     """The training part of one training.
 
     Attributes:
-        rows: Its cases.
+        rows: The rows of its cases.
         label: 0 or 1 for each.
         group: The source of each, from 0.
     """
@@ -111,7 +111,7 @@ class StreamWorker:
 
         Args:
             unit: The training.
-            batch: Its pictures per step.
+            batch: Pictures per step.
 
         Returns:
             The program, large enough for all trainings that can share it.

@@ -1,4 +1,4 @@
-"""Views of lesion crops: drawn on the host once an epoch, made on the device."""
+"""Augmented views of lesion crops: drawn on the host once per epoch, made on the device."""
 
 from __future__ import annotations
 
@@ -12,14 +12,29 @@ from torch.nn import functional
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """Mirroring, turning, scaling, shifting; gain, offset and noise in units of the crop's deviation."""
+    """The ranges that views of a lesion crop are drawn from.
+
+    Offset and noise are in units of the crop's deviation.
+
+    Args:
+        mirror: Whether each axis is mirrored at random.
+        rotate_degrees: Largest rotation in the slice's plane, both ways; half of it out of the plane where
+            the window has more than one slice.
+        scale: Smallest and largest scale.
+        shift: Largest shift along each axis, as a share of the window's edge.
+        gain: Spread of the random gain, on a log scale.
+        offset: Largest random offset, both ways.
+        noise: Largest standard deviation of the added noise.
+
+    Example:
+        >>> Augmentation(mirror=False).scale
+        (0.85, 1.15)
+    """
 
     mirror: bool = True
     rotate_degrees: float = 20.0
-    """In the slice's plane; half of it out of the plane where the window is deep."""
     scale: tuple[float, float] = (0.85, 1.15)
     shift: float = 0.06
-    """Of the window's edge."""
     gain: float = 0.1
     offset: float = 0.1
     noise: float = 0.05
@@ -27,12 +42,18 @@ class Augmentation:
 
 GENTLE = Augmentation()
 STRONG = Augmentation(rotate_degrees=30.0, scale=(0.7, 1.3), shift=0.12, gain=0.3, offset=0.3, noise=0.15)
-"""For contrastive views."""
+"""The ranges of contrastive views."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Views:
-    """One epoch's draws: [n, 3, 4] and [n, 3], on the device; `pick`: a number in [0, 1) that chooses a phase."""
+    """The random draws of one epoch, on the device.
+
+    Args:
+        affine: The affine map of each crop, [n, 3, 4].
+        jitter: Gain, offset and noise of each crop, [n, 3].
+        pick: A number in [0, 1) per crop that chooses its phase, [n].
+    """
 
     affine: torch.Tensor
     jitter: torch.Tensor
@@ -54,8 +75,8 @@ def draw_views(
         rng: The epoch's generator.
         count: How many crops.
         how: The ranges to draw from.
-        size: Of a crop in voxels.
-        spacing_mm: Of a crop.
+        size: The size of a crop in voxels.
+        spacing_mm: The voxel size of a crop in mm.
         device: Where the draws are put.
 
     Returns:
@@ -118,7 +139,7 @@ def flips(deep: bool) -> tuple[tuple[int, ...], ...]:
     """Return the axes to mirror for test-time augmentation.
 
     Args:
-        deep: Crops have more than one slice.
+        deep: Whether crops have more than one slice.
 
     Returns:
         Sets of axes of [crops, phases, x, y, z]; the first is empty.

@@ -1,7 +1,7 @@
-"""The challenge's combined score on a validation part, for recipes that choose members by it (MRI-05 to MRI-07).
+"""The challenge's combined score on a validation part, to choose networks by (MRI-05 to MRI-07).
 
-The scoring of studies is elsewhere (`elsewhere.scoring.response`) and needs more than a bare training machine
-has; a test holds the two together.
+Studies are scored by `elsewhere.scoring.response`, which needs packages that a bare training machine does not
+have; a test checks that the two agree.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ def fairness_groups(clinical: Sequence[Mapping[str, Any]]) -> dict[str, Codes]:
         clinical: One mapping of clinical columns per case.
 
     Returns:
-        Variable (age, menopausal status, breast density) to one group number per case, -1 where the cell is empty or
-        not understood; without the variables that no case has.
+        Variable (age, menopausal status, breast density) to one group number per case, -1 where the cell is
+        empty or not understood; without the variables that no case has.
+
+    Example:
+        >>> fairness_groups([{"age": 45.0}, {"age": 72.0}])
+        {'age': array([1, 4])}
     """
     codes = {
         "age": np.array([_age(row.get("age")) for row in clinical], dtype=np.int64),
@@ -51,13 +55,13 @@ def combined_score(
 
     Args:
         label: 0 or 1 per case.
-        probability: Of class 1.
+        probability: The probability of class 1, per case.
         groups: What `fairness_groups` returned for the same cases.
         fairness_weight: w.
 
     Returns:
-        The score; NaN for a constant decision or a part of one class; the balanced accuracy alone where no groups can be
-        compared.
+        The score; NaN for a constant decision or a part of one class; the balanced accuracy alone where no
+        groups can be compared.
 
     Example:
         >>> combined_score([0, 1], [0.2, 0.9], {})

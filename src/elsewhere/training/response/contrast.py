@@ -13,9 +13,9 @@ class Contrast:
     """SimCLR's loss and its weight over the epochs; the supervised loss has the rest of the weight.
 
     Attributes:
-        temperature: Of NT-Xent.
+        temperature: Temperature of NT-Xent.
         hold: The weight is 1 until this share of the epochs is done.
-        gone: From `hold` on it falls in a line to 0 at this share.
+        gone: From `hold` on it falls linearly to 0 at this share.
     """
 
     temperature: float = 0.1
@@ -26,7 +26,7 @@ class Contrast:
         """Return the weight of an epoch.
 
         Args:
-            epoch: From 1.
+            epoch: The number of the epoch, from 1.
             epochs: How many there are.
 
         Returns:
@@ -51,7 +51,7 @@ def nt_xent(first: torch.Tensor, second: torch.Tensor, *, temperature: float) ->
 
     Args:
         first: [cases, features].
-        second: Alike.
+        second: The other view of each case, [cases, features].
         temperature: Divides the cosines.
 
     Returns:

@@ -34,11 +34,15 @@ class CropSpec:
 
     Attributes:
         size: Voxels of the window.
-        spacing_mm: Of the window.
-        phases: "p0" before contrast, "p1".. after, "px" the last, "p1..px" all after. A phase that a case lacks is
-            replaced by its last one.
-        most_phases: Of "p1..px".
+        spacing_mm: The voxel size of the window in mm.
+        phases: "p0" before contrast, "p1".. after, "px" the last, "p1..px" all after. A phase that a case
+            lacks is replaced by its last one.
+        most_phases: The largest number of phases that "p1..px" stands for.
         each: Every phase has its own z-score: for networks that see one phase at a time.
+
+    Example:
+        >>> CropSpec(size=(96, 96, 1)).phases
+        ('p0', 'p1', 'p2')
     """
 
     size: tuple[int, int, int] = (64, 64, 64)
@@ -78,7 +82,7 @@ class Crops:
 
 
 def flat(volumes: Volumes, cases: Sequence[str]) -> bool:
-    """Tell whether every case is a single slice.
+    """Say whether every case is a single slice.
 
     Args:
         volumes: Their grids.
@@ -97,7 +101,7 @@ def case_crop(
 
     Args:
         volumes: Where phases are read.
-        case: Its name.
+        case: The name of the case.
         spec: Size, spacing and phases.
         lesion: How the lesion's box is found.
         device: Where the crop is made.
@@ -196,7 +200,9 @@ def load_crops(
     else:
         images, counts = kept
     short = int((counts < images.shape[1]).sum())
-    notes = (f"{short} cases lack a phase; their last one stands in.",) if short and not spec.each else ()
+    notes = (
+        (f"{short} cases lack a phase; their last one is used instead.",) if short and not spec.each else ()
+    )
     return Crops(
         cases=names,
         images=torch.from_numpy(images).to(device),

@@ -1,8 +1,8 @@
-"""One training of one response network, and what it says of crops.
+"""One training of one response network, and its predictions for crops.
 
-Everything random of an epoch comes from (seed, epoch), so that a training that was stopped resumes from its last
-checkpoint as if nothing had happened. On CUDA the step is in bfloat16 and asks the device for nothing; on a
-CPU it is float32 and gives the same bits every time.
+Everything random of an epoch comes from (seed, epoch), so that a training that was stopped resumes from its
+last checkpoint as if nothing had happened. On CUDA the step is in bfloat16 and asks the device for nothing;
+on a CPU it is float32 and gives the same bits every time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from elsewhere.training.response.networks import ResponseNetwork
 
 Rows = npt.NDArray[np.int64]
 WARM_UP_SHARE = 0.05
-"""Of the steps: the learning rate rises in a line, then falls along a cosine."""
+"""The share of the steps in which the learning rate rises linearly; then it falls along a cosine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +42,15 @@ class FitOptions:
         epochs: How often the training part is seen.
         batch: Crops per step.
         learning_rate: The highest rate.
-        weight_decay: Of AdamW.
+        weight_decay: Weight decay of AdamW.
         seed: All draws come from it.
         device: "cpu", "cuda" or "cuda:N".
-        spacing_mm: Of the crops.
+        spacing_mm: The voxel size of the crops in mm.
         augmentation: How views are made.
         contrast: SimCLR's loss and its weight; None: the supervised loss alone.
-        one_phase: A view shows one phase, drawn in training; in use the first.
-        keep: "best": the weights of the least validation loss, once the contrastive loss has no weight any more;
-            "last": the final ones.
+        one_phase: Whether a view shows one phase: a random one in training, the first at prediction.
+        keep: "best": the weights of the least validation loss, once the contrastive loss has no weight any
+            more; "last": the final ones.
         checkpoint: A file that a stopped training resumes from.
         checkpoint_seconds: Between two checkpoints.
         progress: Called with the name, the epoch and the number of epochs.
@@ -75,7 +75,7 @@ class FitOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """What a training says of itself; the network was trained in place.
+    """The report of a training; the network was trained in place.
 
     Attributes:
         history: One entry per epoch.
@@ -100,7 +100,8 @@ def fit(
         crops: The crops of all cases.
         train: Rows of the training part.
         validation: Rows of the validation part; those of unknown label are left out.
-        label: 0 or 1 for every crop, -1 where it is not known: such crops are seen by the contrastive loss alone.
+        label: 0 or 1 for every crop, -1 where it is not known: such crops are seen by the contrastive loss
+            alone.
         options: Rates, lengths, augmentation.
 
     Returns:
@@ -112,7 +113,7 @@ def fit(
     labelled = train[label[train] >= 0]
     if len(np.unique(label[labelled])) < 2:
         raise TrainingError(
-            f"the training part of {options.name} holds one class alone ({len(labelled)} known outcomes)",
+            f"the training part of {options.name} has only one class ({len(labelled)} known outcomes)",
             fix="Train on a part with both outcomes.",
         )
     if options.contrast is None:
@@ -321,7 +322,7 @@ def balanced_loss(probability: npt.NDArray[np.float64], label: Rows) -> float:
     """Return the cross-entropy with both classes of the same weight.
 
     Args:
-        probability: Of class 1.
+        probability: The probability of class 1, per case.
         label: 0 or 1.
 
     Returns:

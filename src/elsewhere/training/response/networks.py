@@ -1,7 +1,7 @@
 """Video networks that look at lesion crops (MRI-15): torchvision's, and a narrow one for phantoms and tests.
 
-The paper's own words: phases are channels, so the slices take the place of the frames. Kinetics weights are
-torchvision's; a machine without network is given the file.
+As the paper states, phases are channels, so the slices take the place of the frames. Kinetics weights are
+torchvision's; a machine without network access is given the file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ResponseNetwork(nn.Module):
         name: One of `RESPONSE_NETWORKS`.
         features: How many the body returns.
         time: What the video's frames are; see `arrange`.
-        projection: Build the contrastive loss's projection.
+        projection: Whether the projection of the contrastive loss is built.
     """
 
     def __init__(self, body: nn.Module, *, name: str, features: int, time: Time, projection: bool) -> None:
@@ -76,6 +76,14 @@ class ResponseNetwork(nn.Module):
         return self.body(x).flatten(1)
 
     def forward(self, crops: torch.Tensor) -> torch.Tensor:
+        """Return the logits of response.
+
+        Args:
+            crops: [n, phases, x, y, z].
+
+        Returns:
+            [n].
+        """
         return self.head(self.features(crops)).squeeze(1)
 
     def project(self, features: torch.Tensor) -> torch.Tensor:
@@ -100,8 +108,8 @@ def arrange(crops: torch.Tensor, time: Time) -> torch.Tensor:
 
     Args:
         crops: [n, phases, x, y, z].
-        time: "depth": phases are channels and slices are frames. "phases": phases are frames, and the three middle slices
-            are channels.
+        time: "depth": phases are channels and slices are frames. "phases": phases are frames, and the three
+            middle slices are channels.
 
     Returns:
         The video.
@@ -123,24 +131,28 @@ def build_response_network(
     time: Time = "depth",
     projection: bool = False,
 ) -> ResponseNetwork:
-    """Build a network; fresh weights are drawn from `seed` and nothing outside is disturbed.
+    """Build a network; fresh weights are drawn from `seed`, and the global random state is not changed.
 
     Stochastic depth is off: its draws would come from the global generator.
 
     Args:
         name: One of `RESPONSE_NETWORKS`.
-        phases: Of the crops.
+        phases: Phases of a crop.
         weights: "none", "kinetics", a file, or a folder.
         known: Files by "network/weights", for machines that cannot fetch.
-        seed: Of the fresh weights.
+        seed: Seed of the fresh weights.
         time: What the video's frames are; see `arrange`.
-        projection: Build the contrastive loss's projection.
+        projection: Whether the projection of the contrastive loss is built.
 
     Returns:
         The network on the CPU.
 
     Raises:
         UserError: The network is unknown, or its weights are missing or do not fit.
+
+    Example:
+        >>> build_response_network("tiny-3d", phases=1)(torch.zeros(2, 1, 16, 16, 16)).shape
+        torch.Size([2])
     """
     if name not in RESPONSE_NETWORKS:
         raise unknown_name("network", name, sorted(RESPONSE_NETWORKS))
@@ -240,8 +252,10 @@ def _load(body: nn.Module, entry: _Entry, path: Path, name: str) -> None:
 
 
 def _fit_stem(body: nn.Module, at: str, channels: int, *, pretrained: bool) -> None:
-    """Another number of channels: published filters are averaged over colour, so that the sum of a grey
-    picture stays; without them the convolution is drawn anew."""
+    """Change the number of input channels.
+
+    Published filters are averaged over colour, so that the sum of a grey picture stays; without published
+    weights the convolution is drawn again."""
     old = body.get_submodule(at)
     if not isinstance(old, nn.Conv3d) or old.in_channels == channels:
         return

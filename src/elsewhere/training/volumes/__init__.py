@@ -13,12 +13,12 @@
                on_epoch=None,              # (entry of the history, network) -> new sample weights or None
                objective=None,             # (network, image, target, weight [batch]) -> loss; the default is
                                            # losses.baseline_objective. On a GPU it is captured: no host work
-               checkpoint=job.scratch / "network.pt")      # a killed training goes on from here
+               checkpoint=job.scratch / "network.pt")      # a killed training resumes from here
     found = predict(network, volumes, case, plan, "three", device="cuda")   # or a list of networks: ensemble
     mask = keep_parts(found.mask(), keep="largest")        # on the case's own grid
 
 `channels` is 'three', 'subtraction', 'pre-first-last' or places of phases such as (0, 1, -1). `image` is
-[batch, channel, x, y, z], `target` [batch, 1, x, y, z] of 0 and 1; a network gives one logit a voxel, in
+[batch, channel, x, y, z], `target` [batch, 1, x, y, z] of 0 and 1; a network gives one logit per voxel, in
 training a list of them, finest first. `network.encoder(image)` gives the features of every stage.
 For pretraining without masks: `prepare(..., need_mask=False)` and an `objective` of your own; then
 `build_network(...)` and `network.encoder.load_state_dict(pretrained.encoder.state_dict())`.

@@ -58,6 +58,10 @@ def channel_count(channels: Channels) -> int:
 
     Returns:
         Their number.
+
+    Example:
+        >>> channel_count("three"), channel_count("subtraction")
+        (3, 1)
     """
     return len(known_channels(channels))
 
@@ -71,7 +75,7 @@ def read_channels(
 
     Args:
         volumes: Where phases are read.
-        case: Its name.
+        case: The name of the case.
         channels: A name out of `CHANNELS`, or numbers of phases.
 
     Returns:
@@ -87,10 +91,10 @@ def read_channels(
     last = there - 1
     missing = [at for at in wanted if at > last]
     places = [min(at, last) if at >= 0 else max(0, there + at) for at in wanted]
-    note = f"phase {missing[0]} is missing: its last phase {last} stands in" if missing else ""
+    note = f"phase {missing[0]} is missing: its last phase {last} is used instead" if missing else ""
     if channels == "subtraction":
         if there < 2:
-            note = "there is one phase only: nothing to subtract, the phase itself stands in"
+            note = "there is only one phase: nothing can be subtracted, and the phase itself is used"
             return [_phase(volumes, case, 0)], note
         return [_phase(volumes, case, 1) - _phase(volumes, case, 0)], note
     read = {at: _phase(volumes, case, at) for at in sorted(set(places))}
@@ -109,7 +113,7 @@ def box_of(volumes: Volumes, case: str, *, crop: str, margin: int = 0, box: Box 
 
     Args:
         volumes: Grids and boxes.
-        case: Its name.
+        case: The name of the case.
         crop: "none" or "breast".
         margin: Voxels on every side of the box.
         box: Another box than the one that is known.
@@ -135,7 +139,7 @@ def inside(box: Sequence[int], shape: Sequence[int], *, margin: int = 0) -> Box 
 
     Args:
         box: x0, y0, z0, x1, y1, z1, half-open.
-        shape: Of the volume.
+        shape: The size of the volume in voxels.
         margin: Voxels on every side.
 
     Returns:

@@ -15,11 +15,11 @@ SLOTS = 2
 
 
 class Feed:
-    """The cases of a step on the device: all of them lie there, or those of this step are copied there in time.
+    """The cases of a step on the device, where all of them lie or those of the step are copied in time.
 
-    `images` and `masks` are on the device either way, so that a recorded step knows its addresses. Out of pinned memory
-    the whole cases of the next step travel on a stream of their own while this step computes: two of 140 MB take 6 ms,
-    a step ten times that.
+    `images` and `masks` are on the device either way, so that a captured step knows its addresses. From
+    pinned memory the whole cases of the next step travel on a stream of their own while this step computes:
+    two of 140 MB take 6 ms, a step ten times that.
 
     Args:
         data: The cases.
@@ -70,7 +70,7 @@ class Feed:
         """Wait until the cases of a step are on the device, and send the next ones.
 
         Args:
-            step: From 0.
+            step: The number of the step, from 0.
         """
         if not self.streamed or self.draws is None:
             return
@@ -82,7 +82,7 @@ class Feed:
         """Mark that a step was launched, so that its memory may be written again after it.
 
         Args:
-            step: From 0.
+            step: The number of the step, from 0.
         """
         if self.streamed:
             self.used[step % SLOTS].record(torch.cuda.current_stream(self.data.device))

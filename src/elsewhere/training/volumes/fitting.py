@@ -1,7 +1,7 @@
 """Training one network on prepared volumes: SGD with Nesterov momentum on a poly schedule (MRI-13).
 
-Everything random is drawn before an epoch from (seed, epoch), so that a training that was stopped resumes as if nothing
-had happened. The step is `program.StepProgram`.
+Everything random is drawn before an epoch from (seed, epoch), so that a training that was stopped resumes as
+if nothing had happened. The step is `program.StepProgram`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from elsewhere.training.volumes.settings import FitSettings
 from elsewhere.training.volumes.windows import forward_of
 
 OnEpoch = Callable[[Mapping[str, float], torch.nn.Module], "Mapping[str, float] | None"]
-"""Called after every epoch with its entry of the history and the network; it may return new weights of cases."""
+"""Called after every epoch with its entry of the history and the network; it may return new weights of cases.
+"""
 Progress = Callable[[str, int, int], None]
 SMOOTHING = 0.9
 """The validation Dice that chooses is a moving average, as that of one epoch is noisy."""
@@ -35,13 +36,13 @@ SMOOTHING = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """What a training says of itself; the network was trained in place.
+    """The report of a training; the network was trained in place.
 
     Attributes:
         history: One entry per epoch.
         best_epoch: The epoch (from 1) of the network's weights.
         patches: Patches that were trained on.
-        weights: Of cases, as they were at the end.
+        weights: The weights of the cases at the end.
     """
 
     history: tuple[dict[str, float], ...]
@@ -67,7 +68,8 @@ def fit(
     """Train a network in place.
 
     Args:
-        network: It maps patches [batch, channel, x, y, z] to logits, in training to a list of them, finest first.
+        network: It maps patches [batch, channel, x, y, z] to logits, in training to a list of them, finest
+            first.
         data: The training part.
         plan: Patch, batch and channels.
         settings: Optimiser, rates and lengths.
@@ -75,8 +77,8 @@ def fit(
         validation: The validation part; None or empty: no epoch is the best.
         sample_weights: Case to the weight of its patches' loss; 1 where a case is not in it.
         on_epoch: Called after every epoch.
-        objective: (network, image, target, weight) to a loss; None: `losses.baseline_objective`. On a GPU it is
-            recorded: no work on the host.
+        objective: (network, image, target, weight) to a loss; None: `losses.baseline_objective`. On a GPU it
+            is recorded: no work on the host.
         checkpoint: A file that a stopped training resumes from.
         progress: Called with "epoch", the epoch and the number of epochs.
 
@@ -193,7 +195,9 @@ class _Run:
 
 
 def forget_compiled(device: str) -> None:
-    """Forget compiled code between two networks: dynamo stores eight graphs of one code and then compiles no more.
+    """Forget compiled code between two networks.
+
+    Dynamo stores eight graphs of one code and then stops compiling.
 
     Args:
         device: Where the networks train; nothing is done on a CPU.
@@ -228,7 +232,7 @@ def validate(
         data: The validation part.
         plan: Patch, batch and channels.
         settings: `validation_steps`.
-        seed: Of the training.
+        seed: Seed of the training.
         own: A loss of the recipe's own; its answers are no masks, so that there is no Dice.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Dice + cross-entropy on one logit a voxel, at every scale of deep supervision (MRI-13)."""
+"""Dice + cross-entropy on one logit per voxel, at every scale of deep supervision (MRI-13)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def dice_and_cross_entropy(
 
     Args:
         logits: [batch, 1, x, y, z].
-        target: Alike, 0 and 1.
+        target: The masks, 0 and 1, of the same shape.
         cross_entropy: The weight of the cross-entropy.
-        batch_dice: One Dice over all patches of the step, each with its `weight`. A patch without foreground has no Dice
-            of its own to lose by false positives; over the batch it has.
+        batch_dice: One Dice over all patches of the step, each with its `weight`. A patch without foreground
+            has no Dice of its own to lose by false positives; over the batch it has.
         weight: One per patch; None: all the same.
 
     Returns:
@@ -130,7 +130,7 @@ def baseline_objective(plan: Plan) -> Objective:
     """Return `segmentation_objective` with the Dice that a plan asks for.
 
     Args:
-        plan: Its `batch_dice`.
+        plan: The plan, whose `batch_dice` counts.
 
     Returns:
         (network, image, target, weight) to one number.

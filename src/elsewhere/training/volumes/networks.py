@@ -1,7 +1,8 @@
 """A residual-encoder U-Net from a plan, of MONAI's blocks (MRI-13).
 
-The encoder is a chain of MONAI's `UnetResBlock`; the decoder has one convolution a stage, as nnU-Net's ResEnc
-presets have. `encoder` and `decoder` are modules of their own: pretraining and a second task use them alone.
+The encoder is a chain of MONAI's `UnetResBlock`; the decoder has one convolution per stage, as nnU-Net's
+ResEnc presets have. `encoder` and `decoder` are modules of their own: pretraining and a second task use them
+alone.
 """
 
 from __future__ import annotations
@@ -51,6 +52,14 @@ class Encoder(nn.Module):
         self.stages = nn.ModuleList(stages)
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """Return the features of every stage.
+
+        Args:
+            x: [n, channels, x, y, z].
+
+        Returns:
+            One [n, width, ...] per stage, the finest first.
+        """
         x = self.stem(x)
         features = []
         for stage in self.stages:
@@ -65,14 +74,28 @@ def _table(volume: torch.Tensor) -> torch.Tensor:
 
 
 class FusedInstanceNorm(torch.autograd.Function):
-    """Instance norm by torch's batch-norm kernels: a sample with its channels last is a table of voxels, and its
-    columns are what batch norm normalises. A map is read twice and written once, sums are float32, and
-    nothing but the input is kept for backward."""
+    """Instance norm by torch's batch-norm kernels.
+
+    A sample with its channels last is a table of voxels, and its columns are what batch norm normalises. A
+    map is read twice and written once, sums are float32, and nothing but the input is stored for backward.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
     ) -> torch.Tensor:
+        """Normalise each channel of each sample.
+
+        Args:
+            ctx: Stores what backward needs.
+            x: [n, channels, x, y, z], channels last in memory.
+            weight: The scale of each channel.
+            bias: The shift of each channel.
+            eps: Added to the variance.
+
+        Returns:
+            As `x`.
+        """
         out = torch.empty_like(x)
         kind = torch.promote_types(x.dtype, torch.float32)
         mean, inverse = (torch.empty(x.shape[:2], dtype=kind, device=x.device) for _ in range(2))
@@ -88,6 +111,15 @@ class FusedInstanceNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+        """Return the gradients.
+
+        Args:
+            ctx: What forward stored.
+            grad: The gradient of the output, [n, channels, x, y, z].
+
+        Returns:
+            The gradients of `x`, `weight` and `bias`, and None for `eps`.
+        """
         x, weight, mean, inverse = ctx.saved_tensors
         grad = grad.contiguous(memory_format=torch.channels_last_3d)
         parts = [
@@ -105,8 +137,8 @@ class FusedInstanceNorm(torch.autograd.Function):
 class InstanceNorm(nn.Module):
     """Instance norm that leaves channels last on a GPU, where torch's own would copy the map twice.
 
-    Compiled it is one reduction and one fused pass; otherwise `FusedInstanceNorm`. On a CPU, and with channels first, it is
-    torch's own.
+    Compiled it is one reduction and one fused pass; otherwise `FusedInstanceNorm`. On a CPU, and with
+    channels first, it is torch's own.
 
     Args:
         width: Channels.
@@ -119,6 +151,14 @@ class InstanceNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise each channel of each sample.
+
+        Args:
+            x: [n, channels, x, y, z], in any layout.
+
+        Returns:
+            As `x`.
+        """
         if not x.is_cuda or x.is_contiguous():
             return functional.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
         if torch.compiler.is_compiling() or not cuda_options().fused_norm:
@@ -188,17 +228,25 @@ class Norm(nn.Module):
         self.act = nn.LeakyReLU(0.01, inplace=True)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise and activate.
+
+        Args:
+            x: [n, channels, x, y, z].
+
+        Returns:
+            As `x`.
+        """
         return self.act(self.norm(x))
 
 
 class Up(nn.Module):
-    """A transposed convolution, the skip beside it, one convolution.
+    """One step of the decoder: a transposed convolution, the skip connection, one convolution.
 
     Args:
         below: Channels of the coarser map.
-        width: Channels of the skip and the result.
-        stride: Of the transposed convolution.
-        kernel: Of the convolution.
+        width: Channels of the skip connection and the result.
+        stride: Stride of the transposed convolution.
+        kernel: Kernel of the convolution.
     """
 
     def __init__(self, below: int, width: int, stride: Triple, kernel: Triple) -> None:
@@ -210,16 +258,27 @@ class Up(nn.Module):
         self.norm = Norm(width)
 
     def forward(self, x: torch.Tensor, skip: torch.Tensor) -> torch.Tensor:
+        """Bring a coarser map to the size of a finer one, and join them.
+
+        Args:
+            x: The coarser map, [n, `below`, x, y, z].
+            skip: The encoder's map of the finer size, [n, `width`, ...].
+
+        Returns:
+            As `skip`.
+        """
         return self.norm(self.conv(torch.cat((self.up(x), skip), dim=1)))
 
 
 class Decoder(nn.Module):
-    """Logits from the encoder's features: of every stage in training (the finest first), otherwise of the finest.
+    """Turn the encoder's features into logits.
+
+    In training there are logits of every supervised stage (the finest first), otherwise of the finest.
 
     Args:
         plan: Widths, strides and kernels of the stages.
         outputs: Logits per voxel.
-        deep_supervision: Logits of every stage in training.
+        deep_supervision: Whether there are logits of every stage in training.
     """
 
     def __init__(self, plan: Plan, *, outputs: int = 1, deep_supervision: bool = True) -> None:
@@ -230,11 +289,20 @@ class Decoder(nn.Module):
             Up(plan.widths[at + 1], plan.widths[at], plan.strides[at + 1], plan.kernels[at])
             for at in reversed(range(last))
         )
-        # nnU-Net gives the two coarsest maps no say; a network of one or two stages has one head.
+        # nnU-Net does not supervise the two coarsest maps; a network of one or two stages has one head.
         heads = max(1, last - 1) if deep_supervision else 1
         self.heads = nn.ModuleList(nn.Conv3d(plan.widths[at], outputs, 1) for at in range(heads))
 
     def forward(self, features: list[torch.Tensor]) -> list[torch.Tensor] | torch.Tensor:
+        """Return the logits.
+
+        Args:
+            features: The encoder's features, the finest stage first.
+
+        Returns:
+            In training a list of [n, outputs, x, y, z], one per supervised stage with the finest first;
+            otherwise the finest one.
+        """
         x = features[-1]
         maps = [x]
         for up, skip in zip(self.ups, reversed(features[:-1]), strict=True):
@@ -250,9 +318,9 @@ class ResidualUNet(nn.Module):
     """One logit per voxel; in training a list of them, the finest first.
 
     Args:
-        plan: Of the network.
+        plan: Widths, blocks, strides and kernels of the network.
         outputs: Logits per voxel.
-        deep_supervision: Logits of every stage in training.
+        deep_supervision: Whether there are logits of every stage in training.
     """
 
     def __init__(self, plan: Plan, *, outputs: int = 1, deep_supervision: bool = True) -> None:
@@ -261,6 +329,15 @@ class ResidualUNet(nn.Module):
         self.decoder = Decoder(plan, outputs=outputs, deep_supervision=deep_supervision)
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor] | torch.Tensor:
+        """Return the logits.
+
+        Args:
+            x: [n, channels, x, y, z].
+
+        Returns:
+            In training a list of [n, outputs, x, y, z], one per supervised stage with the finest first;
+            otherwise the finest one.
+        """
         return self.decoder(self.encoder(x))
 
 
@@ -276,10 +353,10 @@ def build_network(
     """Build the plan's network with He weights drawn from a seed alone.
 
     Args:
-        plan: Of the network.
-        seed: Of the weights.
+        plan: Widths, blocks, strides and kernels of the network.
+        seed: Seed of the weights.
         outputs: Logits per voxel.
-        deep_supervision: Logits of every stage in training.
+        deep_supervision: Whether there are logits of every stage in training.
         device: "cpu", "cuda" or "cuda:N".
         channels_last: The layout; None: as `cuda_options` says.
 

@@ -3,7 +3,7 @@
 Nothing random happens inside a step: it is the same graph every time, and a CPU and a GPU see the same
 patches. Turning, scaling, mirroring and cutting are one gather; intensities follow nnU-Net's chances
 (noise 0.1, blur 0.2, brightness 0.15, contrast 0.15, gamma 0.3, inverted gamma 0.1, turn 0.2, scale 0.2,
-mirror 0.5 an axis). Its simulated low resolution is left out: the blur stands for it.
+mirror 0.5 per axis). Its simulated low resolution is left out: the blur replaces it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PatchDraws:
     Attributes:
         row: Which case.
         offset: Where the case begins in memory.
-        shape: Of the case.
+        shape: The size of the case in voxels.
         matrix: [3, 4]: place in the patch, from its centre, to place in the volume.
         jitter: [channel, JITTERS].
         shift: Where in the noise a patch's noise starts.
@@ -69,12 +69,13 @@ def draw_patches(
         rng: The epoch's generator.
         data: The cases.
         plan: Patch, spacing and channels.
-        steps: Per epoch.
+        steps: Steps per epoch.
         batch: Patches per step.
-        foreground: This share of every step's patches, to whole ones as nnU-Net rounds (one of two for a third), is centred
-            on a foreground voxel of its case; with one patch per step, this share of the steps.
+        foreground: This share of every step's patches, to whole ones as nnU-Net rounds (one of two for a
+            third), is centred on a foreground voxel of its case; with one patch per step, this share of the
+            steps.
         augment: Turn, scale, mirror and change the patches.
-        chances: Of each case to be drawn; None: all the same.
+        chances: The chance of each case to be drawn; None: all the same.
 
     Returns:
         The draws.
@@ -195,13 +196,15 @@ def cut(
         images: [voxels of all cases, channel].
         masks: [voxels of all cases].
         offset: Where each patch's case begins.
-        shape: Of each patch's case.
+        shape: The size of each patch's case in voxels.
         matrix: [batch, 3, 4]: place in the patch to place in the volume.
-        patch: Its edges.
-        whole: No patch is turned or scaled, so that every place is a voxel and one of the eight corners is enough.
+        patch: The edges of a patch in voxels.
+        whole: No patch is turned or scaled, so that every place is a voxel and one of the eight corners is
+            enough.
 
     Returns:
-        Patches [batch, channel, x, y, z] (trilinear, 0 beyond the volume) and masks [batch, 1, x, y, z] (the nearest voxel's).
+        Patches [batch, channel, x, y, z] (trilinear, 0 beyond the volume) and masks [batch, 1, x, y, z] (the
+        nearest voxel's).
     """
     batch = len(offset)
     coordinates = []

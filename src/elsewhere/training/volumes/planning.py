@@ -25,7 +25,7 @@ ANISOTROPY = 3.0
 SHORTEST_EDGE = 4
 """Of a feature map at the bottom of the network."""
 REFERENCE_VALUES, REFERENCE_GB, REFERENCE_BATCH = 2.1e9, 24.0, 2
-"""nnU-Net's ResEnc-L: feature-map values of one patch that a 24 GB card trains with two patches a step."""
+"""nnU-Net's ResEnc-L: feature-map values of one patch that a 24 GB GPU trains with two patches per step."""
 FIRST_VOXELS = 256**3
 """The patch starts as a cube of this many voxels in mm space, and shrinks until it fits."""
 BLOCKS = (1, 3, 4, 6, 6, 6, 6, 6, 6, 6)
@@ -34,8 +34,8 @@ LARGEST_SHARE = 1.0
 """A step sees at most this share of the training set's voxels, if that leaves two patches: all of them in the
 ResEnc presets, a twentieth in the plain one."""
 SMALL_SHARE = 0.25
-"""A patch under this share of the median volume sees little of what is not tumour: Dice is then taken over the batch
-(nnU-Net does so where it plans a second, coarser network, by the same share)."""
+"""A patch under this share of the median volume sees little of what is not tumour: Dice is then taken over
+the batch (nnU-Net does so where it plans a second, coarser network, by the same share)."""
 SAMPLED_CASES, SAMPLED_VOXELS = 32, 10_000
 
 
@@ -44,9 +44,10 @@ class Fingerprint:
     """What a training set looks like.
 
     Attributes:
-        spacings: Of every case in mm.
+        spacings: The voxel size of every case in mm.
         shapes: Voxels of every case, after the crop where there is one.
-        foreground: Per channel: mean, sd and percentiles 0.5, 50, 99.5 inside the masks of the cases that were sampled.
+        foreground: Per channel: mean, sd and percentiles 0.5, 50, 99.5 inside the masks of the cases that
+            were sampled.
     """
 
     spacings: tuple[Spacing, ...]
@@ -82,12 +83,12 @@ class Plan:
         kernels: One per stage.
         widths: Channels, one per stage.
         blocks: Residual blocks of the encoder, one per stage.
-        channels: Of the input.
+        channels: Channels of the input.
         clip: Percentiles that a channel is cut at before its z-score; None: none.
         crop: "none" or "breast": to the breast's box before anything else.
         thick_axis: Where slices are thick: neighbours are not mixed across them when resampling.
-        median_shape: Of the training set at `spacing_mm`.
-        batch_dice: One Dice over all patches of a step, instead of one per patch.
+        median_shape: The median size of the training set in voxels, at `spacing_mm`.
+        batch_dice: Whether one Dice is computed over all patches of a step, instead of one per patch.
     """
 
     spacing_mm: Spacing
@@ -145,7 +146,9 @@ class Plan:
 def fingerprint(
     volumes: Volumes, cases: Sequence[str], channels: Channels, *, crop: str = "none"
 ) -> Fingerprint:
-    """Measure a training set: spacings and shapes of all cases from their headers, intensities inside the masks of some.
+    """Measure a training set.
+
+    Spacings and shapes of all cases come from their headers, intensities from inside the masks of some cases.
 
     Args:
         volumes: Grids, phases and masks.
@@ -200,12 +203,12 @@ def _statistics(values: np.ndarray) -> dict[str, float]:
 def target_spacing(spacings: Sequence[Spacing], shapes: Sequence[Triple]) -> Spacing:
     """Return the spacing that all volumes are resampled to: the median along each axis.
 
-    Where slices are thick and few, the thick axis takes the tenth percentile instead, so that not too much is interpolated
-    away.
+    Where slices are thick and few, the thick axis takes the tenth percentile instead, so that not too much is
+    interpolated away.
 
     Args:
-        spacings: Of every case in mm.
-        shapes: Of every case in voxels.
+        spacings: The voxel size of every case in mm.
+        shapes: The size of every case in voxels.
 
     Returns:
         x, y, z in mm.
@@ -282,7 +285,9 @@ def _kernel(wide: Sequence[bool], flat: Sequence[bool]) -> Triple:
 def feature_values(
     patch: Triple, strides: Sequence[Triple], widths: Sequence[int], blocks: Sequence[int]
 ) -> int:
-    """Return how many values all feature maps of one patch have in a residual-encoder U-Net: what training keeps in memory.
+    """Return how many values all feature maps of one patch have in a residual-encoder U-Net.
+
+    Training keeps them in memory.
 
     Args:
         patch: Edges in voxels.
@@ -322,19 +327,21 @@ def make_plan(
     clip: tuple[float, float] | None = None,
     crop: str = "none",
 ) -> Plan:
-    """Plan spacing, patch, network and batch, in the order in which nnU-Net works them out; a value that is given is kept.
+    """Plan spacing, patch, network and batch, in the order of nnU-Net.
+
+    A value that is given is used as it is.
 
     Args:
         known: The fingerprint of the training set.
         channels: A name out of `CHANNELS`, or numbers of phases.
-        memory_gb: Of the card that the plan shall fit.
+        memory_gb: The GPU memory in GB that the plan has to fit.
         spacing_mm: Empty: `target_spacing`.
         patch: Empty: as large as fits; a given one is made divisible by the pooling.
         batch: 0: as many patches as fit.
         widths: Empty: doubled at every stage; given, they also limit the number of stages.
         blocks: Empty: nnU-Net's ResEnc.
-        base_width: Of the first stage.
-        largest_width: Of the last ones.
+        base_width: Channels of the first stage.
+        largest_width: The largest number of channels of a stage.
         clip: Percentiles that a channel is cut at; None: none.
         crop: "none" or "breast".
 

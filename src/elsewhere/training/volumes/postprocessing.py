@@ -1,4 +1,4 @@
-"""What is kept of a predicted mask (MRI-14)."""
+"""The post-processing of predicted masks (MRI-14)."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def keep_parts(
 
     Args:
         mask: [x, y, z].
-        keep: "all"; "largest": the largest component (voxels that share a face, an edge or a corner); "box": what lies in
-            the breast's box, where it is known; "largest-in-box": the one after the other.
-        box: Of the breast.
+        keep: "all"; "largest": the largest component (voxels that share a face, an edge or a corner); "box":
+            what lies in the breast's box, where it is known; "largest-in-box": the one after the other.
+        box: The breast's box, half-open; None: not known.
 
     Returns:
         The mask; empty stays empty.

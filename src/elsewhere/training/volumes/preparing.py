@@ -1,9 +1,9 @@
-"""Volumes brought to a plan's form, and kept where training reads them.
+"""Volumes brought to a plan's form, and held in memory where training reads them.
 
-All cases lie one after the other in one flat tensor, a row a voxel with its channels side by side: a patch of
-any case is then one gather with computed addresses, the same graph whatever the cases' sizes. The tensor is
-float16 on the GPU where it fits, else float16 in pinned memory, from where the cases of a step are copied
-while the step before runs; float32 on a CPU.
+All cases lie one after the other in one flat tensor, one row per voxel with its channels as columns: a patch
+of any case is then one gather with computed addresses, the same graph whatever the cases' sizes. The tensor
+is float16 on the GPU where it fits, otherwise float16 in pinned memory, from where the cases of a step are
+copied while the previous step runs; float32 on a CPU.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from elsewhere.training.volumes.planning import Plan, Triple
 from elsewhere.training.volumes.resampling import LINEAR, image_orders, resample, resampled_shape
 
 FOREGROUND_KEPT = 10_000
-"""Foreground voxels of a case that patches may be centred on."""
+"""The largest number of foreground voxels of a case that patches may be centred on."""
 HALF_RANGE = 30_000.0
 DEVICE_SHARE = 0.5
-"""Of the GPU's free memory that volumes may take."""
+"""The share of the GPU's free memory that volumes may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,9 @@ class Standard:
 
     Attributes:
         image: [channel, x, y, z], z-scored, float32.
-        mask: Alike without channels; None where there is none.
+        mask: The mask, [x, y, z]; None where there is none.
         box: The part of the case that was used; None: all of it.
-        shape: Of that part, on the case's own grid.
+        shape: The size of that part in voxels, on the case's own grid.
         zero: Where a raw 0 (air; no enhancement) lies in each channel of `image`.
         note: What a report should say of the case.
     """
@@ -64,13 +64,13 @@ def standardise(
 
     Args:
         volumes: Where phases and masks are read.
-        case: Its name.
+        case: The name of the case.
         plan: Spacing, crop and percentiles.
         channels: A name out of `CHANNELS`, or numbers of phases.
-        device: Where it is computed.
+        device: The device that computes it.
         margin: Voxels around the breast's box.
-        box: Another box than the one that is known.
-        with_mask: Resample the mask too.
+        box: A box to use instead of the one that is known; None: the known one.
+        with_mask: Whether the mask is resampled too.
 
     Returns:
         The case in the plan's form.
@@ -116,8 +116,9 @@ def standardise(
 
 
 def _normalised(values: torch.Tensor, clip: tuple[float, float] | None) -> tuple[torch.Tensor, float]:
-    """Mean 0 and standard deviation 1 over the part that is kept, and where 0 went; a constant volume becomes
-    0. What is not a number counts as 0."""
+    """Normalise to mean 0 and standard deviation 1 over the part that is used, and return where 0 went.
+
+    A constant volume becomes 0. What is not a number counts as 0."""
     values = torch.nan_to_num(values.float(), nan=0.0, posinf=0.0, neginf=0.0)
     if clip is not None:
         low, high = percentiles(values, clip)
@@ -134,10 +135,14 @@ def percentiles(values: torch.Tensor, of: Sequence[float]) -> list[float]:
 
     Args:
         values: Any shape.
-        of: In percent.
+        of: The percentiles, 0 to 100.
 
     Returns:
         One number per percentile.
+
+    Example:
+        >>> percentiles(torch.arange(1.0, 101.0), [5, 50])
+        [5.0, 50.0]
     """
     flat = values.reshape(-1)
     n = flat.numel()
@@ -151,20 +156,29 @@ def percentiles(values: torch.Tensor, of: Sequence[float]) -> list[float]:
 
 @dataclass(kw_only=True)
 class Prepared:
-    """The training set in memory."""
+    """The training set in memory.
+
+    Args:
+        cases: The names of the cases.
+        images: The voxels of all cases, one row per voxel, [voxels, channel].
+        masks: The masks of all cases, [voxels], uint8; zeros where a case has no mask.
+        offsets: The first row of each case, [cases].
+        shapes: The size of each case in voxels, [cases, 3].
+        foreground: Indices of foreground voxels of each case, [n, 3]; empty where there are none.
+        has_mask: Whether each case has a mask, [cases].
+        device: Where training runs; `images` may lie in pinned memory instead.
+        notes: What a report should say of the cases.
+        left_out: The cases that were left out because they have no mask.
+    """
 
     cases: tuple[str, ...]
     images: torch.Tensor
-    """[voxels of all cases, channel]"""
     masks: torch.Tensor
-    """[voxels of all cases], uint8; zeros where a case has no mask."""
     offsets: npt.NDArray[np.int64]
     shapes: npt.NDArray[np.int64]
     foreground: list[npt.NDArray[np.int64]]
-    """A case: places [n, 3] of foreground voxels; empty where there are none."""
     has_mask: npt.NDArray[np.bool_]
     device: torch.device
-    """Where training runs; `images` may lie in pinned memory instead."""
     notes: list[str] = field(default_factory=list)
     left_out: tuple[str, ...] = ()
 
@@ -179,13 +193,13 @@ class Prepared:
         return int(self.shapes.prod(axis=1).max())
 
     def index(self, case: str) -> int:
-        """Return the row of a case.
+        """Return the position of a case.
 
         Args:
-            case: Its name.
+            case: The name of the case.
 
         Returns:
-            Its row.
+            Its position in `cases`.
         """
         return self.cases.index(case)
 
@@ -215,7 +229,7 @@ class Prepared:
         """Return a case as it is stored.
 
         Args:
-            case: Its name.
+            case: The name of the case.
 
         Returns:
             [channel, x, y, z] and its mask.
@@ -248,7 +262,7 @@ def prepare(
         channels: A name out of `CHANNELS`, or numbers of phases.
         device: Where training runs.
         margin: Voxels around the breast's box.
-        need_mask: Leave out cases without a mask, with a note; False for pretraining.
+        need_mask: Whether cases without a mask are left out, with a note; False for pretraining.
         memory: "device", "pinned" or "auto" (the device where half of its free memory holds the set).
         progress: Called with "prepare", how many are done, and how many there are.
 
@@ -321,7 +335,7 @@ def _shape(volumes: Volumes, case: str, plan: Plan, margin: int) -> Triple:
 
 
 def _places(mask: torch.Tensor) -> npt.NDArray[np.int64]:
-    """Some of the foreground voxels, evenly over all of them."""
+    """Return some of the foreground voxels, evenly over all of them."""
     found = mask.nonzero()
     step = max(1, -(-len(found) // FOREGROUND_KEPT))
     return found[::step].cpu().numpy().astype(np.int64)

@@ -1,8 +1,9 @@
 """Resampling as three small matrix products, one an axis: the same on a CPU and a GPU, exact and fast.
 
-Order 3 is the interpolating cubic B-spline that nnU-Net and MIC use (mirrored at the edge); order 1 is linear;
-order 0 is the nearest voxel, for thick slices. Voxel centres are aligned as half-voxel grids are: the first
-and last centres move inwards when a grid gets finer, and positions beyond the outer centres take the edge.
+Order 3 is the interpolating cubic B-spline that nnU-Net and MIC use (mirrored at the edge); order 1 is
+linear; order 0 is the nearest voxel, for thick slices. Voxel centres are aligned as half-voxel grids are: the
+first and last centres move inwards when a grid gets finer, and positions beyond the outer centres take the
+edge.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def resample(volume: torch.Tensor, shape: Sequence[int], *, orders: Sequence[int
 
     Args:
         volume: [..., x, y, z].
-        shape: Of the result.
+        shape: The size of the result in voxels.
         orders: One per axis; see `axis_matrix`.
 
     Returns:

@@ -16,9 +16,9 @@ class FitSettings:
         steps_per_epoch: Updates per epoch.
         batch: Patches per step; 0: the plan's.
         optimiser: "sgd" (Nesterov momentum) or "adamw".
-        learning_rate: Of the first epoch; it falls by the poly schedule.
-        weight_decay: Of the optimiser.
-        momentum: Of "sgd".
+        learning_rate: Learning rate of the first epoch; it falls by the poly schedule.
+        weight_decay: Weight decay of the optimiser.
+        momentum: Nesterov momentum of "sgd".
         gradient_norm: Gradients of a larger norm are scaled down to it.
         foreground: The share of patches that are centred on a lesion.
         augment: Change the patches.
@@ -62,7 +62,7 @@ class FitSettings:
         """Return the learning rate of an epoch by the poly schedule: rate x (1 - epoch / epochs) ^ 0.9.
 
         Args:
-            epoch: From 0.
+            epoch: The number of the epoch, from 0.
 
         Returns:
             The rate.

@@ -38,7 +38,7 @@ class Predicted:
     """A prediction on the case's own grid.
 
     Attributes:
-        probability: [x, y, z] on the device; 0 outside what was looked at.
+        probability: [x, y, z] on the device; 0 outside the part that was processed.
         windows: Windows that were computed.
         skipped: Windows that held nothing but air.
         note: What a report should say of the case.
@@ -53,7 +53,7 @@ class Predicted:
         """Return the voxels whose probability is above a threshold.
 
         Args:
-            threshold: Of the probability.
+            threshold: The probability above which a voxel belongs to the tumour.
 
         Returns:
             [x, y, z].
@@ -66,8 +66,8 @@ def window_starts(size: int, edge: int, overlap: float = OVERLAP) -> list[int]:
 
     Args:
         size: Voxels along the axis.
-        edge: Of a window.
-        overlap: Of two neighbours, in windows.
+        edge: The edge of a window in voxels.
+        overlap: The overlap of two neighbouring windows, as a share of a window.
 
     Returns:
         First voxels.
@@ -158,7 +158,7 @@ def sliding_logits(
         image: [channel, x, y, z].
         patch: Edges of the window.
         mirror: Average over mirror images.
-        overlap: Of two neighbouring windows.
+        overlap: The overlap of two neighbouring windows, as a share of a window.
         batch: Windows at the same time.
         keep: Blocks from `occupied`; windows without any are skipped. None: all windows are computed.
         compiled: Use torch.compile on a GPU.
@@ -240,7 +240,7 @@ def forward_of(network: torch.nn.Module, compiled: bool) -> Any:
     """
     if not compiled:
         return network
-    # Kept with the network and gone with it; in its dict, as a module would take it for a part of itself.
+    # Stored with the network, and freed with it; in its dict, because a module would register it as its part.
     if "_compiled_forward" not in network.__dict__:
         network.__dict__["_compiled_forward"] = torch.compile(network.forward, dynamic=False)
     return network.__dict__["_compiled_forward"]
@@ -267,12 +267,12 @@ def predict(
     Args:
         networks: One, or several whose logits are averaged.
         volumes: Where phases are read.
-        case: Its name.
-        plan: Of the networks.
+        case: The name of the case.
+        plan: The plan that the networks were built from.
         channels: A name out of `CHANNELS`, or numbers of phases.
         device: "cpu", "cuda" or "cuda:N".
         mirror: Average over mirror images.
-        overlap: Of two neighbouring windows.
+        overlap: The overlap of two neighbouring windows, as a share of a window.
         batch: Windows at the same time.
         margin: Voxels around the breast's box.
         box: Another box than the one that is known.
@@ -316,9 +316,9 @@ def probabilities(
     Args:
         networks: At least one.
         one: The case in the plan's form.
-        plan: Of the networks.
+        plan: The plan that the networks were built from.
         mirror: Average over mirror images.
-        overlap: Of two neighbouring windows.
+        overlap: The overlap of two neighbouring windows, as a share of a window.
         batch: Windows at the same time.
         skip_air: Skip windows that hold nothing but air.
         compiled: Use torch.compile on a GPU.
@@ -346,7 +346,7 @@ def to_case_grid(probability: torch.Tensor, one: Standard, shape: Triple) -> tor
     Args:
         probability: On the plan's grid.
         one: The case in the plan's form.
-        shape: Of the case's own grid.
+        shape: The size of the case's own grid in voxels.
 
     Returns:
         [x, y, z].
