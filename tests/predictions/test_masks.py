@@ -206,7 +206,7 @@ def test_empty_absent_and_unknown_files(tmp_path):
     (tmp_path / "d.npy").write_bytes(b"x")
     for name, words in (
         ("a.nii.gz", "empty"),
-        ("b.nii.gz", "no NIfTI file"),
+        ("b.nii.gz", "not a NIfTI file"),
         ("c.png", "cannot be read"),
         ("d.npy", "known"),
         ("e.nii", "no such mask"),

@@ -60,7 +60,7 @@ def test_settings_are_read_back_and_a_mistake_is_named():
     for values, said in (
         ({"trainin": {}}, "Did you mean training"),
         ({"training": {"epoch": 3}}, "Did you mean epochs"),
-        ({"training": {"epochs": "many"}}, "epochs is no int"),
+        ({"training": {"epochs": "many"}}, "epochs is not of the type int"),
         ({"training": {"scale": [1.0]}}, "pair of numbers"),
         ({"input": 3}, "not a mapping"),
     ):

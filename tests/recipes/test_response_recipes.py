@@ -18,7 +18,7 @@ from elsewhere.recipes.mri.clinical import ClinicalDesign
 from elsewhere.recipes.mri.random_classifier import draw
 from elsewhere.recipes.mri.segmentation_xgboost import Boosted
 from elsewhere.recipes.mri.slice_cnn import SliceSettings, slice_picture
-from worlds.contrast_volumes import auc, world
+from worlds.contrast_volumes import auc, chance_of, world
 
 NAMES = ("random", "clinical", "radiomics", "radiomics-clinical", "segmentation-xgboost", "slice-cnn")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -41,7 +41,7 @@ def run(name, held, tmp_path, *, train=slice(0, 40), predict=slice(40, None), se
     )
     trained = recipe().run(job)
     labels = [case.label for case in held.cases[predict]]
-    return trained, labels, [p.probability for p in out], out
+    return trained, labels, [chance_of(p) for p in out], out
 
 
 def test_all_are_there_and_say_whom_they_follow():
@@ -97,7 +97,7 @@ def test_clinical_finds_the_subtype_without_a_picture(tmp_path):
     cases = patients(300)
     out = []
     recipes.get("clinical")().run(clinical_job(cases[:200], cases[200:], tmp_path, out))
-    assert auc([c.label for c in cases[200:]], [p.probability for p in out]) > 0.75
+    assert auc([c.label for c in cases[200:]], [chance_of(p) for p in out]) > 0.75
 
 
 def test_clinical_columns_as_numbers(tmp_path):
@@ -129,7 +129,7 @@ def test_one_empty_cell_in_training_does_not_decide_over_a_hospital_of_empty_cel
     ]
     out = []
     recipes.get("clinical")().run(clinical_job(cases, away, tmp_path, out))
-    yes = [p.probability >= 0.5 for p in out]
+    yes = [chance_of(p) >= 0.5 for p in out]
     assert 0.2 < sum(yes) / len(yes) < 0.8
 
 
@@ -186,7 +186,7 @@ def run_with_columns(held, tmp_path):
     )
     job = replace(job, predict=tuple(replace(c, label=-1) for c in held.cases[40:]))
     trained = recipe().run(job)
-    return trained, [c.label for c in held.cases[40:]], [p.probability for p in out]
+    return trained, [c.label for c in held.cases[40:]], [chance_of(p) for p in out]
 
 
 @pytest.mark.parametrize(

@@ -93,3 +93,9 @@ def auc(label, score) -> float:
     label, score = np.asarray(label), np.asarray(score)
     pairs = score[label == 1][:, None] - score[label == 0][None, :]
     return float((pairs > 0).mean() + 0.5 * (pairs == 0).mean())
+
+
+def chance_of(prediction: Prediction) -> float:
+    """Return the probability of a response that a recipe handed over, in either of the two ways."""
+    given = prediction.probability
+    return prediction.answers["response"] if given is None else given

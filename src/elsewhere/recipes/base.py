@@ -239,9 +239,9 @@ class Recipe:
             predicts from them.
         predicts: The parts of a split whose cases it predicts: 'test'; 'validation' where answers are
             calibrated on it, and 'normal' where cases without a lesion are tested separately.
-        holds_out_validation: Whether the validation part decides at most when training stops and which
-            weights are used. Then the recipe also predicts that part, and its probabilities are calibrated on
-            it.
+        holds_out_validation: Whether no weights are learned from the validation part: it decides at most when
+            training stops, which weights are used, and a shift of the operating point. Then the recipe also
+            predicts that part, and its probabilities are calibrated on it.
         costs: Whether its predictions report what each of them cost.
         maps: 'package.module:Class' of what draws relevance maps of its saved weights; '' for none.
         needs: The names of the trainings that it may need; `study` plans know how to make them.

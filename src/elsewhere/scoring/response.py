@@ -227,6 +227,7 @@ class ResponseTask(Task):
     target = "pcr"
     truth_column = "pcr"
     label_scheme = RESPONSES
+    study_protocol = "mamamia-paper"
     compares_groups = True
     stored_columns = ("pcr", "probability")
     study_metrics = StudyMetrics(

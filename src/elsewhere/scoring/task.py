@@ -159,12 +159,15 @@ class Task(ABC):
         units: The same in the plural, for counts in reports.
         cluster: The column of the unit that is resampled.
         target: The column of the cohort that holds the truth; None where the truth is a table of its own.
+        truth_columns: Further columns of the cohort that hold the truth, such as the end of an interval whose start
+            is the target; a bundle keeps them.
         truth_column: The column of the scores that holds the outcome as 0 and 1, where the task has two
             classes.
         answer_kind: The kind of its predictions; `elsewhere.predictions.answer_kinds` has
             each.
         protocols: Protocols it accepts besides those that name it in their `tasks`.
         default_protocol: The protocol where neither the user nor the cohort's reader names one.
+        study_protocol: The protocol of a study whose file names none; empty: `default_protocol`.
         resampling_units: What `--resample` may name; patients always come first.
         compares_groups: Whether the protocol's fairness variables are groups of every report of this task.
         label_scheme: What the labels of a study table are called, where splits keep this task's classes
@@ -179,10 +182,12 @@ class Task(ABC):
     units: str = "cases"
     cluster: str = "patient_id"
     target: str | None = None
+    truth_columns: tuple[str, ...] = ()
     truth_column: str | None = None
     answer_kind: str = "probability"
     protocols: tuple[str, ...] = ("plain",)
     default_protocol: str = "plain"
+    study_protocol: str = ""
     resampling_units: tuple[str, ...] = ("patients",)
     compares_groups: bool = False
     label_scheme: LabelScheme | None = None

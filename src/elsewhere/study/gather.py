@@ -333,7 +333,11 @@ def write_results(results: Results, out: Path) -> None:
         by_task.setdefault(key.task, []).append(part)
     for task, parts in by_task.items():
         write_table(pd.concat(parts, ignore_index=True), out / f"scores_{task}.parquet")
-    write_table(results.answers_table(), out / "predictions.parquet")
+    answers = results.answers_table()
+    if answers.empty:
+        (out / "predictions.parquet").unlink(missing_ok=True)
+    else:
+        write_table(answers, out / "predictions.parquet")
 
 
 def _text(value: Any) -> str:

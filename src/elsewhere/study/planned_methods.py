@@ -297,8 +297,8 @@ def _check_protocols(study: Study, *, where: str) -> None:
             protocol = protocols.get(study.task(task).protocol)
         except UserError as error:
             raise UserError(error.what, where=f"{where}, tasks.{task}.protocol", fix=error.fix) from None
-        if task not in protocol.tasks:
-            fitting = [name for name, p in protocols if task in p.tasks]
+        if not tasks.get(task).accepts(protocol):
+            fitting = [name for name, other in protocols if tasks.get(task).accepts(other)]
             raise UserError(
                 f"protocol {protocol.name} is not for {task}",
                 where=f"{where}, tasks.{task}.protocol",

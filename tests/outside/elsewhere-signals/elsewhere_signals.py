@@ -52,6 +52,7 @@ class EventTask(CaseMeanTask):
     unit = "recording"
     units = "recordings"
     target = "start_s"
+    truth_columns = ("end_s",)
     answer_kind = "interval"
     specs = (
         MetricSpec(

@@ -30,10 +30,11 @@ class RandomClassifier(Recipe):
 
     def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
         seed = int(weights["seed"])
+        kinds = {task: job.kinds.get(task) or self.answers[task] for task in job.tasks}
         for case in job.predict:
             given = {
                 task: answer_kinds.get(kind).by_chance(draw(seed, _name(task, case.case)))
-                for task, kind in job.kinds.items()
+                for task, kind in kinds.items()
             }
             job.emit(Prediction(case=case.case, answers=given, seconds=0.0))
         return Trained(

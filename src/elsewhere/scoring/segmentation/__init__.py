@@ -78,6 +78,7 @@ class SegmentationTask(Task):
     units = "tumours"
     target = "mask"
     answer_kind = "masks"
+    study_protocol = "mamamia-paper"
     compares_groups = True
     case_columns = ("dice", "hausdorff_mm", "norm_hd")
     stored_columns = ("dice", "norm_hd", "hausdorff_mm")

@@ -115,11 +115,13 @@ def _scores(folder: Path, version: str) -> dict[RunKey, Scores]:
 
 
 class _Answers:
-    """The answers of every run by part, as `Results.answers` gives them."""
+    """The answers of every run by part, as `Results.answers` gives them. A study without probabilities has no file."""
 
     def __init__(self, file: Path) -> None:
-        whole = read_table(file)
         self._parts: dict[str, dict[str, pd.DataFrame]] = {}
+        if not file.exists():
+            return
+        whole = read_table(file)
         for (run, part), rows in whole.groupby(["run", "part"], sort=False):
             table = (
                 rows.drop(columns=["run", "part"]).dropna(axis="columns", how="all").reset_index(drop=True)

@@ -148,7 +148,7 @@ def _cohort_table(cohort: Cohort, columns: Sequence[str]) -> pd.DataFrame:
     """Ids, outcomes and what the analyses read; whether there is a mask, not where."""
     cases = cohort.cases
     fair = {name for _, protocol in protocols for name in protocol.fairness.variables}
-    targets = {task.target for _, task in tasks if task.target} - {"mask"}
+    targets = {name for _, task in tasks for name in (task.target, *task.truth_columns) if name} - {"mask"}
     wanted = [c for c in cases.columns if c in {*IDS, *targets, *columns} or c in fair]
     table = cases[wanted].copy()
     if "mask" in cases.columns:

@@ -232,10 +232,6 @@ class RecipeSection(Section):
     skip: bool = Field(False, description="True leaves it out: for profiles.")
 
 
-DEFAULT_PROTOCOLS = {"segmentation": "mamamia-paper", "response": "mamamia-paper"}
-"""The protocol of a task where the study file names none; of any other task it is `plain`."""
-
-
 class TaskSection(Section):
     """[tasks.segmentation], [tasks.response], [tasks.classification]: how a task is scored."""
 

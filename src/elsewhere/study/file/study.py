@@ -11,7 +11,6 @@ from pydantic import Field, model_validator
 
 from elsewhere.errors import UserError
 from elsewhere.study.file.sections import (
-    DEFAULT_PROTOCOLS,
     AnalysesSection,
     CohortSection,
     FinderSection,
@@ -91,7 +90,7 @@ class Study(Section):
         margin = (
             section.verdict_margin if section.verdict_margin is not None else self.analyses.verdict_margin
         )
-        protocol = section.protocol or DEFAULT_PROTOCOLS.get(name, "plain")
+        protocol = section.protocol or _default_protocol(name)
         return section.model_copy(update={"verdict_margin": margin, "protocol": protocol})
 
     def pairs(self) -> Iterator[tuple[str, ModelSection, str, InputSection]]:
@@ -103,6 +102,14 @@ class Study(Section):
     def to_dict(self) -> dict[str, Any]:
         """The study as data, every default written out."""
         return self.model_dump(mode="json")
+
+
+def _default_protocol(name: str) -> str:
+    """The protocol of a task where the study file names none."""
+    from elsewhere.scoring.task import tasks
+
+    task = tasks.get(name)
+    return task.study_protocol or task.default_protocol
 
 
 def _check_tasks(names: Iterable[str]) -> None:
