@@ -19,8 +19,6 @@ from elsewhere.engine.arrays import read_arrays
 from elsewhere.untrusted import parse_json
 
 TREE = "tree"
-_MOST_DEPTH = 256
-"""The deepest nesting of a tree; each of its levels is two levels of JSON."""
 WEIGHTS_PT, WEIGHTS_NPZ = "weights.pt", "weights.npz"
 WEIGHT_FILES = (WEIGHTS_PT, WEIGHTS_NPZ)
 """A network's state dict, written by torch; and whatever else a recipe saves, as described above."""

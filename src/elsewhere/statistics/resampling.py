@@ -39,14 +39,3 @@ class Resampling:
             The same resampling with the name appended to its key.
         """
         return replace(self, key=f"{self.key}/{name}")
-
-    def at_most(self, resamples: int) -> Resampling:
-        """Limit the number of resamples.
-
-        Args:
-            resamples: The most to draw.
-
-        Returns:
-            The same resampling with no more than this number.
-        """
-        return replace(self, resamples=min(self.resamples, resamples))

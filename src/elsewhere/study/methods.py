@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from elsewhere.study.file import Study
 
 PICTURE_CLASSIFIER = CLASSIFIER
+RUN_KEYS = ("run", "scenario", "kind", "source", "target", "task", "method", "model", "input", "seed")
+"""Columns of a table of runs that say which run a row is."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -283,11 +283,6 @@ def mask_columns(cases: pd.DataFrame) -> list[str]:
     return [name for name in cases.columns if is_mask_column(name)]
 
 
-def mask_files(cohort: Cohort, names: tuple[Any, ...]) -> tuple[str, ...]:
-    """The masks that are there; a lesion without any has no box (US-13)."""
-    return _there(_listed(cohort, names))
-
-
 def _listed(cohort: Cohort, names: tuple[Any, ...]) -> tuple[Path, ...]:
     return tuple(cohort.file(name).resolve() for name in names if isinstance(name, str) and name)
 

@@ -24,6 +24,7 @@ from elsewhere.errors import UserError
 from elsewhere.scenarios import Scenario, Skipped, Split
 from elsewhere.scoring.task import tasks
 from elsewhere.study.file import Study, StudyFile
+from elsewhere.study.methods import RUN_KEYS
 from elsewhere.study.names import check_names
 from elsewhere.study.pictures import Report
 from elsewhere.study.planned_methods import PlannedMethod, plan_methods, truth_of
@@ -39,16 +40,7 @@ from elsewhere.study.table import StudyTable
 
 PARTS = ("train", "validation", "test")
 RUN_COLUMNS = (
-    "run",
-    "scenario",
-    "kind",
-    "source",
-    "target",
-    "task",
-    "method",
-    "model",
-    "input",
-    "seed",
+    *RUN_KEYS,
     "training_method",
     "margin",
     "training",

@@ -21,24 +21,12 @@ from elsewhere.predictions import Predictions
 from elsewhere.predictions.answers import answer_kinds
 from elsewhere.scoring.task import Scores, tasks
 from elsewhere.study.file import Study
-from elsewhere.study.methods import Method, methods_in
+from elsewhere.study.methods import RUN_KEYS, Method, methods_in
 
 PARTS = ("test", "validation", "normal")
 ANSWER_COLUMNS = ("case", "case_id", "patient", "cluster", "label", "probability")
 """Of every part's table; `logit_negative`, `logit_positive` and `distance` where the recipe gives them."""
-RUN_COLUMNS = (
-    "run",
-    "scenario",
-    "kind",
-    "source",
-    "target",
-    "task",
-    "method",
-    "model",
-    "input",
-    "seed",
-    "status",
-)
+RUN_COLUMNS = (*RUN_KEYS, "status")
 """Columns that every table of runs has. `model` and `input` are the factors of a pair of the study file's [models] and
 [inputs]; a method of [recipes] is its own model and has no input."""
 SCORE_KEYS = ("method", "scenario", "seed")

@@ -23,24 +23,10 @@ from elsewhere.analysis.study.scenarios import patient_intervals, scenario_table
 from elsewhere.protocols import Protocol, protocols
 from elsewhere.scoring.task import StudyMetrics, tasks
 from elsewhere.study.file.sections import TaskSection
-from elsewhere.study.methods import Method
+from elsewhere.study.methods import RUN_KEYS, Method
 from elsewhere.study.results import Results, RunKey
 
-RUN_KEYS = (
-    "run",
-    "scenario",
-    "kind",
-    "source",
-    "target",
-    "task",
-    "method",
-    "model",
-    "input",
-    "seed",
-    "training_method",
-    "margin",
-    "training",
-)
+KEPT_COLUMNS = (*RUN_KEYS, "training_method", "margin", "training")
 """Columns of the table of runs that a judged run keeps."""
 
 
@@ -141,7 +127,7 @@ class Context:
         judged = {}
         for row in self.runs.to_dict(orient="records"):
             run = str(row["run"])
-            keys = {name: row[name] for name in RUN_KEYS if name in row}
+            keys = {name: row[name] for name in KEPT_COLUMNS if name in row}
             key = RunKey(str(row["task"]), str(row["method"]), str(row["scenario"]), int(row["seed"]))
             judged[run] = judge_run(
                 keys, self.results.answers(run), self.results.scores[key], number_of=number_of

@@ -98,20 +98,6 @@ def drop_figure(page: StudyPage) -> Iterator[FigureSpec]:
         )
 
 
-def main_methods(page: StudyPage) -> list[str]:
-    """List the methods that make up the averages of a study of models and inputs.
-
-    Args:
-        page: The page of one task.
-
-    Returns:
-        Their names; none in a study of recipes.
-    """
-    main = set(page.design.main)
-    runs = page.of("runs").drop_duplicates("method")
-    return [str(r["method"]) for r in rows_of(runs) if (r["model"], r["input"]) in main]
-
-
 def _ends(row: Mapping[str, Any], lo: str, hi: str) -> dict[str, Any]:
     return {"value": row["difference"], "lo": row[lo], "hi": row[hi]}
 

@@ -13,8 +13,6 @@ from elsewhere.untrusted import read_json, read_text
 
 MARK, SUMS = "bundle.json", "SHA256SUMS"
 FORMAT = "elsewhere-study-bundle-2"
-EARLIER_FORMATS = ("elsewhere-study-bundle-1", "elsewhere-recipe-bundle-1")
-"""Bundles of earlier versions: their digests are checked, and their tables had other names."""
 MOST_SUMS, MOST_BYTES = 1 << 26, 1 << 32
 """Of the list of digests, and of each file of a bundle."""
 
