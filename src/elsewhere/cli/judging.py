@@ -201,7 +201,7 @@ def equivalence(
     ] = None,
     metric: Annotated[str | None, typer.Option(help="Metric to compare; default the task's primary.")] = None,
     margin: Annotated[
-        str | None, typer.Option(help="The margin, declared beforehand; or 'study' with --means (LN-12).")
+        str | None, typer.Option(help="The margin, declared beforehand; or 'study' with --means.")
     ] = None,
     alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Level of each one-sided test.")] = 0.05,
     split_by: Annotated[

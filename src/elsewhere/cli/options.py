@@ -71,7 +71,7 @@ FailedOpt = Annotated[
     list[str] | None,
     typer.Option(
         "--failed-status",
-        help="A word of the status column that means 'could not be analysed' (may be repeated).",
+        help="A value of the status column that means 'could not be analysed' (may be repeated).",
     ),
 ]
 EncodingOpt = Annotated[

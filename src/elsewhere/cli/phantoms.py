@@ -43,7 +43,8 @@ def phantom_ultrasound(
         float, typer.Option(min=0, help="How far the sites differ: 0 not at all, 1 as public sets do.")
     ] = 1.0,
     difficulty: Annotated[
-        float, typer.Option(min=0, max=1, help="How alike the classes look: 0 clearly different, 1 the same.")
+        float,
+        typer.Option(min=0, max=1, help="How similar the classes look: 0 clearly different, 1 the same."),
     ] = 0.3,
     shortcut: Annotated[
         str | None, typer.Option(help="The hospital that marks its malignant pictures in the corner.")

@@ -37,7 +37,8 @@ ModelsOpt = Annotated[
     str, typer.Option("--only-model", "--only-recipe", help="Only these models or recipes of the study: cnn.")
 ]
 ProfileOpt = Annotated[
-    str | None, typer.Option("--profile", help="A [profiles.NAME] of the study file, laid over it: small.")
+    str | None,
+    typer.Option("--profile", help="A [profiles.NAME] of the study file, which overrides its values: small."),
 ]
 InputsOpt = Annotated[str, typer.Option("--only-input", help="Only these inputs of the study: whole,roi.")]
 DeviceOpt = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, or several with commas.")]

@@ -63,7 +63,7 @@ def rows_that_are_no_case(table: pd.DataFrame, id_column: str) -> dict[int, str]
         elif told:
             found[at] = "; ".join(told[:3])
         elif words[at]:
-            found[at] = f"its id is the word '{str(ids.iloc[at]).strip()}'"
+            found[at] = f"its id is the text '{str(ids.iloc[at]).strip()}'"
         elif bare[at]:
             found[at] = (
                 f"it has no {id_column} (filled: {', '.join(filled[:4])}{', ...' if len(filled) > 4 else ''})"

@@ -268,7 +268,7 @@ def _refuse_duplicates(ids: npt.NDArray[np.object_], *, what: str, where: str, f
     several = len(set(ids[repeated]))
     more = f"; {several} ids are repeated in all" if several > 1 else ""
     raise UserError(
-        f"the {what} id '{first}' stands in rows {name_rows(rows)}{more}", where=where or None, fix=fix
+        f"the {what} id '{first}' is in rows {name_rows(rows)}{more}", where=where or None, fix=fix
     )
 
 

@@ -131,7 +131,7 @@ def probabilities_from_frame(
         first = ids[int(np.flatnonzero(repeated)[0])]
         rows = (np.flatnonzero(ids == first) + 1).tolist()
         raise UserError(
-            f"the id '{first}' stands in rows {name_rows(rows)}; {len(set(ids[repeated]))} ids are repeated",
+            f"the id '{first}' is in rows {name_rows(rows)}; {len(set(ids[repeated]))} ids are repeated",
             where=source,
             fix="Keep one row per case. Where rows are views of one exam, say `--unit exam --combine max`.",
         )
@@ -315,7 +315,7 @@ def _numbers(cells: pd.Series, options: ReadOptions, *, source: str) -> npt.NDAr
             infinite="keep",
         )
     except UserError as error:
-        hint = "A word that means that the case could not be analysed is named with --failed-status 'WORD'."
+        hint = "Name a status value that means 'could not be analysed' with --failed-status 'WORD'."
         raise UserError(error.what, where=error.where, fix=f"{error.fix or ''} {hint}".strip()) from None
     return numbers.to_numpy(dtype=np.float64)
 

@@ -22,7 +22,7 @@ PLAIN = add_protocol(
         version="1.1",
         title="Neutral rules for hospitals and studies",
         tasks=("classification", "detection", "segmentation", "response", "slides"),
-        source="statistics.md ST-01 to ST-14",
+        source="Elsewhere's own rules",
         detection=DetectionRules(matching="nearest"),
         response=ResponseRules(constant_is_invalid=False),
         fairness=FairnessRules(one_group_disparity="undefined"),
@@ -38,7 +38,7 @@ DBTEX_PAPER = add_protocol(
     Protocol(
         name="dbtex-paper",
         version="1.0",
-        title="DBTex challenge, as the paper states it (DBT-03 to DBT-06)",
+        title="DBTex challenge, as the paper states it",
         tasks=("detection",),
         source="DBTex paper",
         detection=DetectionRules(),
@@ -67,14 +67,14 @@ MAMAMIA_PAPER = add_protocol(
     Protocol(
         name="mamamia-paper",
         version="1.0",
-        title="MAMA-MIA challenge, as the paper states it (MRI-03 to MRI-08)",
+        title="MAMA-MIA challenge, as the paper states it",
         tasks=("segmentation", "response"),
         source="MAMA-MIA paper",
         segmentation=SegmentationRules(both_empty=(0.0, 1.0)),
         interval=_MAMAMIA_INTERVAL,
         headline=("combined",),
         default_for=("mama-mia",),
-        notes=("A percentile bootstrap of a range has no valid coverage: read the null band beside it.",),
+        notes=("A percentile bootstrap of a range has no valid coverage: read it with the null band.",),
     )
 )
 
@@ -109,7 +109,7 @@ CAMELYON16 = add_protocol(
     Protocol(
         name="camelyon16",
         version="1.0",
-        title="CAMELYON16 lesion FROC (LN-17)",
+        title="CAMELYON16 lesion FROC",
         tasks=("slides",),
         source="CAMELYON16",
         interval=IntervalRules(method="percentile", by_class=False),
@@ -136,7 +136,7 @@ CAMELYON17 = add_protocol(
     Protocol(
         name="camelyon17",
         version="1.0",
-        title="CAMELYON17 patient pN stage, quadratic weighted kappa (LN-17)",
+        title="CAMELYON17 patient pN stage, quadratic weighted kappa",
         tasks=("slides",),
         source="CAMELYON17",
         interval=IntervalRules(method="percentile", by_class=False),

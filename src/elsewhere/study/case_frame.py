@@ -69,7 +69,7 @@ def case_frame(file: StudyFile, cohorts: Mapping[str, Cohort]) -> CaseFrame:
     shared = frame.groupby("group")["collection"].nunique()
     if (shared > 1).any():
         warnings.append(
-            f"{int((shared > 1).sum())} patients stand in two datasets of the study: no training "
+            f"{int((shared > 1).sum())} patients are in two datasets of the study: no training "
             "holds one of them where the other is tested"
         )
     return CaseFrame(cohort=cohort, frame=frame, warnings=tuple(warnings))

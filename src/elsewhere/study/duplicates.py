@@ -29,7 +29,7 @@ def duplicate_links(
 ) -> tuple[Links, dict[str, Any]]:
     """Pairs of rows of `frame` that show the same picture, and what the audit says of them."""
     if not file.study.scenarios.keep_duplicates_together:
-        return [], {"kept_together": False, "why": "keep_duplicates_together = false: nobody looked"}
+        return [], {"kept_together": False, "why": "not searched for: keep_duplicates_together = false"}
     found = _found(cohorts, digests, cache, progress)
     row = {case: at for at, case in enumerate(frame["case"])}
     pairs = [pair for pair in found["pairs"] if pair[0] in row and pair[1] in row]

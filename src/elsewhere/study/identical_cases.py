@@ -28,7 +28,7 @@ def join_identical_cases(
         The groups, what the audit says, and warnings.
     """
     if not keep_together:
-        why = "keep_duplicates_together = false: nobody looked"
+        why = "not searched for: keep_duplicates_together = false"
         return frame["group"], {"kept_together": False, "why": why}, []
     by_digest: dict[str, list[int]] = {}
     for at, case in enumerate(frame["case"]):

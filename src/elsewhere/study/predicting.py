@@ -140,7 +140,7 @@ def check_record(model: Model) -> None:
     """See that a model says whom it was trained on: one that does not is used on nobody."""
     if not all(isinstance(model.trained_on.get(part), list) for part in TOLD):
         raise UserError(
-            "the model does not say whom it was trained on, so that nobody can be kept apart from them",
+            "the model does not list the patients it was trained on, so they cannot be left out",
             where=f"unit {model.name}",
             fix="Run its study again with this version: it adds what is lacking, and trains nothing twice.",
         )

@@ -210,7 +210,7 @@ def _left_out(file: StudyFile, frame: pd.DataFrame) -> list[dict[str, Any]]:
     reasons.append(
         (
             ~frame["has_volume"],
-            "without a volume: only for recipes that need none, and not judged beside others",
+            "without a volume: used only by recipes that read none, and left out of the leaderboard",
         )
     )
     return left_out_rows(frame, reasons)

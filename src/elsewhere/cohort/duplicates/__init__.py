@@ -139,12 +139,12 @@ def find_duplicates(
         where = names[a] if a == b else f"{names[a]} and {names[b]}"
         if level.score > TELLS_NOTHING:
             warnings.append(
-                f"{where}: unrelated pictures are so alike (score {level.score:.2f}) that only exact copies count"
+                f"{where}: unrelated pictures are so similar (score {level.score:.2f}) that only exact copies count"
             )
         if found[a, b].left_out:
             warnings.append(
                 f"{where}: {found[a, b].left_out} further candidate pairs were not examined: almost all pictures "
-                "are alike"
+                "are similar"
             )
     grades = {n: g for cohort in cohorts for n, g in cohort.id_grades.items()}
     for name in names:

@@ -138,7 +138,7 @@ def _cases(labels: pd.DataFrame, *, where: str) -> pd.DataFrame:
         first = cases["case_id"][repeated].iloc[0]
         rows = (np.flatnonzero((cases["case_id"] == first).to_numpy(dtype=bool)) + 1).tolist()
         raise UserError(
-            f"the volume {first} stands in rows {name_rows(rows)}",
+            f"the volume {first} is in rows {name_rows(rows)}",
             where=where,
             fix="Keep one row per volume: false positives are counted over the rows of this table.",
         )

@@ -239,7 +239,7 @@ class ClinicalDesign:
                 (len(cases) - len(told), "is empty for {}: filled in from training."),
                 (
                     len(strange),
-                    "has a word that training did not know for {}: it counts as none of its words.",
+                    "has a value that the training data lacked for {}: treated as no known category.",
                 ),
                 (len(odd), "is no number for {}: filled in from training."),
             ):

@@ -84,7 +84,7 @@ def _status_words(data: Prepared) -> Table | None:
             [text(w.get("word")), cnt(w.get("rows")), cnt(w.get("rows_with_a_score")), text(w.get("meaning"))]
             for w in words
         ],
-        note="A word that is not known is declared with --failed-status if it means that the case could not be analysed.",
+        note="Declare an unknown status value with --failed-status if it means that the case could not be analysed.",
     )
 
 

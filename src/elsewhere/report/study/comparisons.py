@@ -402,7 +402,7 @@ def _selection(page: StudyPage) -> list[Any]:
                 caption="The same choice among configurations that do not see the annotated outline",
                 columns=_SELECTION_COLUMNS,
                 rows=_chosen(plain, most),
-                note="An outline is drawn by a person, and its shape can give the label away without the picture. Where nobody "
+                note="An outline is drawn by a person, and its shape can reveal the label without the picture. Where nobody "
                 "draws outlines, this is the fairer number.",
             )
         )

@@ -465,7 +465,7 @@ def empty_truth(bare: int, of: int, protocol: Protocol) -> str:
     rules = protocol.segmentation
     dice, _ = rules.one_empty
     return (
-        f"{bare} of {of} {EMPTY_TRUTH}: there protocol '{protocol.name}' gives whatever a model marks Dice {dice:g} "
+        f"{bare} of {of} {EMPTY_TRUTH}: there protocol '{protocol.name}' scores every prediction with Dice {dice:g} "
         f"and {rules.empty_distance_mm:g} mm"
     )
 

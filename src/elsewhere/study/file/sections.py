@@ -55,9 +55,7 @@ class StudySection(Section):
     )
     task: Literal["classification"] = Field("classification", description="What is predicted.")
     description: str = Field("", description="Stands in the report.")
-    publication: bool = Field(
-        True, description="An empty patient id stops the study before any training (US-02)."
-    )
+    publication: bool = Field(True, description="An empty patient id stops the study before any training.")
     ids: Literal["patient", "image"] = Field(
         "patient", description="image: every picture counts as a patient, to measure what that leak is worth."
     )
@@ -65,7 +63,7 @@ class StudySection(Section):
     store: str = Field("", description="Folder of what is trained; default: store in the output folder.")
     clinical: tuple[str, ...] = Field(
         CLINICAL,
-        description="Columns that recipes may learn from; of what they predict only those that say so see them.",
+        description="Columns that recipes may learn from; at prediction, only recipes that declare it see them.",
     )
     keep_weights: tuple[str, ...] = Field(
         (),
@@ -107,14 +105,14 @@ class ScenarioSection(Section):
     )
     only: tuple[str, ...] = Field((), description="Scenarios by name, such as BUSI or BUSI>BUS-BRA.")
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        (1, 2, 3, 4, 5), min_length=1, description="The same for every model and input (US-09)."
+        (1, 2, 3, 4, 5), min_length=1, description="The same for every model and input."
     )
     folds: int = Field(5, ge=2, description="Of the kind 'folds'.")
     by: Literal["dataset", "site"] = Field(
         "dataset", description="What is trained on and left out: whole datasets, or the sites in them."
     )
     keep_duplicates_together: bool = Field(
-        True, description="Near-duplicates stay on one side of every split (US-30)."
+        True, description="Near-duplicates stay on one side of every split."
     )
 
     @field_validator("seeds", "kinds", "only")
@@ -134,7 +132,7 @@ class InputSection(Section):
     )
     outline: bool = Field(False, description="The third channel is the lesion's mask (not in the study).")
     boxes: Literal["annotated", "found"] = Field(
-        "annotated", description="found: a model finds the boxes at prediction (US-33)."
+        "annotated", description="found: a model finds the boxes at prediction."
     )
 
     @model_validator(mode="after")
@@ -193,7 +191,7 @@ class ModelSection(Section):
         _RECIPE.balance_datasets, description="Several sources: each is drawn equally often."
     )
     method: Literal["plain", "group-dro", "coral", "mixstyle"] = Field(
-        "plain", description="How several sources are trained on (US-31)."
+        "plain", description="How several sources are trained on."
     )
     strength: NotNegative = Field(_RECIPE.strength, description="Of the method; 0: its default.")
     inputs: tuple[str, ...] = Field((), description="Only these inputs; default: all of the study.")
@@ -265,13 +263,13 @@ class FinderSection(Section):
 class AnalysesSection(Section):
     """[analyses]: what the report shows beside the plain tables."""
 
-    reference: str = Field("", description="Published numbers to show beside ours: ultrasound; empty: none.")
-    without: tuple[str, ...] = Field((), description="Datasets each of which is left out once (US-21).")
+    reference: str = Field("", description="Published numbers to compare with: ultrasound; empty: none.")
+    without: tuple[str, ...] = Field((), description="Datasets each of which is left out once.")
     margin_reference: NotNegative | None = Field(
-        None, description="A margin study: the crop margin the others are held against (US-22)."
+        None, description="A margin study: the crop margin the others are compared with."
     )
     verdict_margin: NotNegative | None = Field(
         None, description="The largest drop in AUROC that would not matter: a verdict on every transfer."
     )
-    ensemble: bool = Field(True, description="Also the mean over the seeds, as one model (US-32).")
+    ensemble: bool = Field(True, description="Also the mean over the seeds, as one model.")
     resamples: int = Field(1000, ge=0, description="Of patients, a scenario; 0 leaves these intervals out.")
