@@ -24,7 +24,7 @@ def test_an_empty_mask_of_an_expert_is_told_before_and_after(tmp_path):
     study = make_study(tmp_path)
     planned = plan_study(study, data=world, out=tmp_path / "out")
     words = (
-        "2 of 17 truth masks are empty: there protocol 'mamamia-paper' gives whatever a model marks Dice 0"
+        "2 of 17 truth masks are empty: there protocol 'mamamia-paper' scores every prediction with Dice 0"
     )
     told = [line for line in planned.lines() if "truth masks are empty" in line]
     assert len(told) == 1 and words in told[0] and told[0].endswith("150 mm (DUKE 1, ISPY2 1)")

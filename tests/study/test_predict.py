@@ -203,7 +203,7 @@ def test_a_woman_whom_one_set_names_in_the_other_is_refused(model_file, hospital
 
 def test_which_model_is_meant_must_be_said(results, hospital, tmp_path):
     cohort = cohort_of(hospital, tmp_path / "cohort")
-    with pytest.raises(UserError, match="2 kept models could be meant"):
+    with pytest.raises(UserError, match="2 saved models match"):
         predict(results, cohort, out=tmp_path / "out")
     with pytest.raises(UserError, match=r"unknown model 'rest>DUKE\|keepr'") as wrong:
         predict(results, cohort, out=tmp_path / "out", model="rest>DUKE|keepr")

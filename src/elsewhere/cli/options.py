@@ -17,7 +17,7 @@ TaskArg = Annotated[
     str, typer.Argument(help="A task, such as classification (`elsewhere tasks` lists them).")
 ]
 CohortArg = Annotated[
-    Path, typer.Argument(help="Cohort folder, or a csv, parquet or xlsx with one row a case.")
+    Path, typer.Argument(help="Cohort folder, or a csv, parquet or xlsx with one row per case.")
 ]
 PredictionsArg = Annotated[Path, typer.Argument(help="Prediction file, or a folder of masks or points.")]
 OutOpt = Annotated[

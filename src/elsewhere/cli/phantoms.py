@@ -38,7 +38,7 @@ def phantom_ultrasound(
             help="busi, bus-bra, breast or bus-uclm: one for all, or one each, comma-separated; default: in turn."
         ),
     ] = "",
-    patients: Annotated[int, typer.Option(min=4, help="Patients a hospital.")] = 60,
+    patients: Annotated[int, typer.Option(min=4, help="Patients per hospital.")] = 60,
     shift: Annotated[
         float, typer.Option(min=0, help="How far the sites differ: 0 not at all, 1 as public sets do.")
     ] = 1.0,
@@ -101,7 +101,7 @@ def phantom_mri(
         bool,
         typer.Option("--replace", help="Replace an earlier phantom in the folder; other files in it stay."),
     ] = False,
-    patients: Annotated[int, typer.Option(min=1, help="Patients in all, dealt out among the sites.")] = 24,
+    patients: Annotated[int, typer.Option(min=1, help="Patients in all, divided among the sites.")] = 24,
     size: Annotated[
         int, typer.Option(help="In-plane voxels, 32 to 640: 64 is quick, 512 real (512 x 512 x 110).")
     ] = 64,

@@ -136,7 +136,7 @@ def choose_model(store: Store, wanted: str, *, where: str) -> Model:
     if len(found) > 1:
         shown = "; ".join(model.name for model in found[:4]) + ("; ..." if len(found) > 4 else "")
         raise UserError(
-            f"{len(found)} kept models could be meant: {shown}",
+            f"{len(found)} saved models match: {shown}",
             where=where,
             fix="Say which: --model with the beginning of its name or key (`elsewhere models` lists them).",
         )

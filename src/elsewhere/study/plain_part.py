@@ -103,7 +103,9 @@ def join_cases(
         frame["has_mask"] = [bool(truth.get(case)) for case in names]
     noun = source.noun.removesuffix("s")
     absent = ~frame["case"].isin(there)
-    reasons = [(absent, f"without a {noun}: only for recipes that need none, and not judged with others")]
+    reasons = [
+        (absent, f"without a {noun}: used only by recipes that read none, and left out of the leaderboard")
+    ]
     if without is not None:
         reasons.append((frame["label"] == scheme.unknown, f"without a value in '{without.target}'"))
     return StudyTable(

@@ -291,7 +291,7 @@ class DetectionTask(Task):
                 "y": middle[part].tolist(),
                 "lo": None if low is None else low[part].tolist(),
                 "hi": None if high is None else high[part].tolist(),
-                "x_label": f"False positives a volume ({where})",
+                "x_label": f"False positives per volume ({where})",
                 "y_label": "Sensitivity",
                 "volumes": where,
                 "band": f"pointwise {100 * level:g} % percentile bootstrap" if low is not None else None,
