@@ -30,7 +30,19 @@ from elsewhere.tables import check_out
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStudy:
-    """A plan, as it is printed."""
+    """A plan, as it is printed.
+
+    Args:
+        plan: What the study will do.
+        status: Which of its trainings the store has.
+        estimate: How long the rest takes.
+        places: Where the study's files are.
+        configurations: One row per method, with counts of its scenarios, runs and trainings.
+        splits: The folder that the splits were written to; None where they were not.
+        exported: The work folder that was written; None where none was.
+        notes: What the exported work folder lacks.
+        again: The `elsewhere run` that takes up the exported trainings, with all that was given here.
+    """
 
     plan: Plan
     status: Status
@@ -41,7 +53,6 @@ class PlannedStudy:
     exported: Path | None = None
     notes: tuple[str, ...] = ()
     again: str = ""
-    """The `elsewhere run` that takes up the exported trainings, with all that was given here."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return what --json prints."""
