@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+
+from worlds.class_trees import base_names, inherited
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "elsewhere"
 _SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises", "Example", "Examples", "Note", "Notes")
@@ -30,12 +32,6 @@ def names_of(decorators: list[ast.expr]) -> set[str]:
     """The last name of each decorator: `dataclass` for `@dataclasses.dataclass(frozen=True)`."""
     called = (d.func if isinstance(d, ast.Call) else d for d in decorators)
     return {d.attr if isinstance(d, ast.Attribute) else getattr(d, "id", "") for d in called}
-
-
-def base_names(node: ast.ClassDef) -> set[str]:
-    """The names of the classes that a class is made from, without modules and type parameters."""
-    plain = (base.value if isinstance(base, ast.Subscript) else base for base in node.bases)
-    return {b.attr if isinstance(b, ast.Attribute) else getattr(b, "id", "") for b in plain}
 
 
 def parameters(node: Function | ast.ClassDef, owner: ast.ClassDef | None) -> list[str]:
@@ -99,27 +95,6 @@ def modules() -> dict[Path, ast.Module]:
         for file in sorted(SOURCE.rglob("*.py"))
         if not is_a_command(file) and file.name != "__main__.py"
     }
-
-
-def inherited(trees: Iterable[ast.Module]) -> Callable[[ast.ClassDef, str], bool]:
-    """Whether a base class declares a method already: it is documented there."""
-    bases: dict[str, set[str]] = {}
-    methods: dict[str, set[str]] = {}
-    for node in (n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef)):
-        bases.setdefault(node.name, set()).update(base_names(node))
-        methods.setdefault(node.name, set()).update(n.name for n in node.body if isinstance(n, Function))
-
-    def declared_above(owner: ast.ClassDef, method: str) -> bool:
-        seen, todo = set(), base_names(owner)
-        while todo:
-            name = todo.pop()
-            if method in methods.get(name, ()):
-                return True
-            seen.add(name)
-            todo |= bases.get(name, set()) - seen
-        return False
-
-    return declared_above
 
 
 def undocumented() -> list[str]:

@@ -55,7 +55,13 @@ class PlannedStudy:
     again: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `study`, `file`, `store`, `datasets`, `left_out`, `duplicates`, `warnings`,
+            `scenarios`, `seeds`, `runs`, `trainings`, `done`, `to_do`, `failed_before`, `skipped`, `estimate`,
+            `configurations`, `roi_fallbacks`, `splits`, `exported` and `notes`.
+        """
         audit = self.plan.audit()
         return {
             "study": self.plan.file.name,
@@ -82,7 +88,11 @@ class PlannedStudy:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         audit = self.plan.audit()
         yield f"study {self.plan.file.name} ({self.plan.file.path})"
         for name, about in audit["cohorts"].items():
