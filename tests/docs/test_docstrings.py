@@ -110,6 +110,18 @@ def test_public_functions_and_classes_are_documented(file):
     assert {name: gaps for name, gaps in found.items() if gaps} == {}
 
 
+def test_an_override_has_the_docstring_of_the_base_class_or_a_whole_one():
+    tree = ast.parse(
+        "class Mine(Evaluator):\n"
+        "    'Mine.'\n"
+        "    def subset(self, case_mask) -> Evaluator: ...\n"
+        "    def stack(self, other) -> Evaluator:\n"
+        "        'Put two into one.'\n"
+    )
+    assert isinstance(tree.body[0], ast.ClassDef)
+    assert of_class(tree.body[0]) == {"Mine": [], "Mine.subset": [], "Mine.stack": ["Args: other", "Returns"]}
+
+
 @pytest.mark.parametrize("room", [room for room in ROOMS if room not in WITHOUT_EXAMPLES])
 def test_examples_in_docstrings_are_true(room):
     pytest.importorskip("torch")
