@@ -278,7 +278,11 @@ class Registry(Generic[T]):
         return name in self._things
 
     def names(self) -> list[str]:
-        """List the names of all that can be used, in alphabetical order."""
+        """List the names of all that can be used, in alphabetical order.
+
+        Returns:
+            The names, including those from installed packages.
+        """
         self._load()
         return sorted(self._things)
 

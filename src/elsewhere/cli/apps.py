@@ -34,6 +34,12 @@ class WholeSentences(TyperGroup):
     rest = "Commands"
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of the help, each with its whole sentence, under the headings of `sections`.
+
+        Args:
+            ctx: The context of the command line; it makes no difference.
+            formatter: The formatter that the help is written to.
+        """
         placed = {name for names in self.sections.values() for name in names}
         others = tuple(name for name in self.commands if name not in placed)
         for title, names in {**self.sections, self.rest: others}.items():

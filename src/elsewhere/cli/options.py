@@ -109,6 +109,9 @@ def pairs(items: list[str] | None, *, option: str = "--map") -> dict[str, str]:
 
     Returns:
         The values by name.
+
+    Raises:
+        UserError: An option is not NAME=VALUE.
     """
     pairs: dict[str, str] = {}
     for item in items or []:
@@ -134,6 +137,9 @@ def table_options(encoding: str | None, delimiter: str | None, decimal: str) -> 
 
     Returns:
         The options.
+
+    Raises:
+        UserError: The decimal mark is neither a point nor a comma.
     """
     from elsewhere.tables.options import TableOptions
 

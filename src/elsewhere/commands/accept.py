@@ -30,11 +30,19 @@ class WrittenClaim:
     path: Path
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `written`.
+        """
         return {"written": str(self.path)}
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         yield f"wrote {self.path}; fill it in, then: elsewhere accept COHORT PREDICTIONS --claim {self.path}"
 
 

@@ -38,11 +38,19 @@ class CheckedBundle:
         return EXIT_BAD_INPUT if self.check.wrong else EXIT_OK
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            The fields of the check by name, `path`, and `fits` (whether nothing is wrong).
+        """
         return asdict(self.check) | {"path": str(self.path), "fits": not self.check.wrong}
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         found = self.check
         fitting = found.files - len(found.broken_files)
         yield f"study {found.study}: {fitting} of {found.files} files agree with their digests"

@@ -34,7 +34,12 @@ class CohortReport:
     path: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `hash`, `reader`, `id_grades`, `counts`, `warnings` and `audit`; where they apply,
+            also `description` and `path`.
+        """
         content: dict[str, Any] = {
             "hash": self.cohort.hash,
             "reader": self.cohort.reader,
@@ -52,7 +57,11 @@ class CohortReport:
         return content
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         cases = self.cohort.cases
         patients = self.cohort.counts.get("patients", len(cases))
         yield f"{len(cases)} cases of {patients} patients, hash {self.cohort.hash[:12]}, reader {self.cohort.reader}"

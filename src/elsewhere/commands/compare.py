@@ -27,11 +27,19 @@ class Comparison:
     path: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            The summary of the comparison.
+        """
         return self.summary
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         part = self.summary["comparison"]
         yield f"{part['a']} - {part['b']} on {self.summary['counts']['cases']} cases of {self.summary['counts']['patients']} patients"
         for name, row in part["metrics"].items():

@@ -34,11 +34,19 @@ class Pages:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `files` and `seconds`.
+        """
         return {"files": [str(file) for file in self.files], "seconds": self.seconds}
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         for file in self.files:
             yield f"written: {file}"
 

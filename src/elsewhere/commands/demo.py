@@ -46,7 +46,11 @@ class StudyPart:
     content: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `study`, `report`, `left_out`, and what the study's run prints.
+        """
         return {
             "study": self.name,
             "report": None if self.report is None else str(self.report),
@@ -55,7 +59,11 @@ class StudyPart:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         if self.left_out:
             yield f"The study '{self.name}' was left out: {self.left_out}"
             return
@@ -83,7 +91,11 @@ class Demo:
     study: StudyPart | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `planted`, `all_found`, `reports`, `report`, `seconds` and `study`.
+        """
         return {
             "planted": self.found,
             "all_found": all(f["found"] for f in self.found.values()),
@@ -94,7 +106,11 @@ class Demo:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         yield "Three synthetic hospitals: Alder, where the model was trained, Birch, and Cedar."
         for name, fault in self.found.items():
             yield f"  planted {name.replace('_', ' ')}: {fault['planted']}"

@@ -14,7 +14,11 @@ class Changes(changes.Changes):
     """What differs between two results, causes first, as it is printed."""
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         if self.to_dict()["same"]:
             yield "nothing changed"
             return

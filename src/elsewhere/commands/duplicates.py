@@ -35,7 +35,11 @@ class DuplicatesReport:
     not_on_sheets: int = 0
 
     def summary(self) -> dict[str, Any]:
-        """Return the content of summary.json."""
+        """Return the content of summary.json.
+
+        Returns:
+            A dictionary with `counts`, `calibration`, `kept_together`, `groups` and `warnings`.
+        """
         groups = self.found.groups
         sizes = groups.groupby("group")["patient"].nunique()
         return {
@@ -52,7 +56,12 @@ class DuplicatesReport:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            The summary and `pairs`; where pages were written, also `path`, `contact_sheets` and
+            `not_on_sheets`.
+        """
         content = self.summary() | {"pairs": self.found.pairs}
         if self.path is not None:
             content |= {
@@ -63,7 +72,11 @@ class DuplicatesReport:
         return content
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         counts = self.found.counts()
         yield (
             f"{counts['pictures']} pictures, {counts['pairs']} pairs among {counts['pictures_in_pairs']} of them: "

@@ -40,11 +40,19 @@ class EquivalenceRows:
     exit_code: int = EXIT_OK
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `rows` and `study_margin`.
+        """
         return {"rows": self.table.to_dict("records"), "study_margin": self.margin}
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         yield self.table.to_csv(index=False).rstrip("\n")
         if self.margin:
             yield f"margin from the data: {self.margin['margin']:.6g}. {self.margin['warning']}"
@@ -63,11 +71,19 @@ class EquivalenceVerdict:
     exit_code: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            The summary of the comparison.
+        """
         return self.summary
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         verdict = self.summary["verdict"]
         for claim in verdict["claims"]:
             if claim["difference"] is None:

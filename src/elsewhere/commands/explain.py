@@ -57,11 +57,19 @@ class Explanations:
     path: Path
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            The summary of the explanations.
+        """
         return self.summary
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         for run in self.summary["runs"]:
             check = run["sanity"]
             yield f"{run['run']}: {run['method']}, {run['cases']} cases"

@@ -32,11 +32,19 @@ class Listing:
     more: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with the rows under the kind of thing that is listed.
+        """
         return {self.kind: list(self.rows)}
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         width = max(len(str(row["name"])) for row in self.rows)
         for row in self.rows:
             words = [_WORDS.get(key, "{}").format(row[key]) for key in self.shown if row.get(key)]

@@ -31,11 +31,19 @@ class Phantoms:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `hospitals`, `path` and `seconds`.
+        """
         return {"hospitals": list(self.hospitals), "path": str(self.path), "seconds": self.seconds}
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         for made in self.hospitals:
             counts = ", ".join(f"{n} {label}" for label, n in made["labels"].items())
             yield f"{made['name']}: {made['pictures']} pictures of {made['patients']} patients ({counts})"
@@ -188,11 +196,19 @@ class MriPhantoms:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `sites`, `path` and `seconds`.
+        """
         return {"sites": list(self.sites), "path": str(self.path), "seconds": self.seconds}
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         for made in self.sites:
             grid = " x ".join(str(n) for n in made["shape"])
             fat = "" if made["fat_suppressed"] else ", fat not suppressed"

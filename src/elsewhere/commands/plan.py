@@ -30,7 +30,19 @@ from elsewhere.tables import check_out
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStudy:
-    """A plan, as it is printed."""
+    """A plan, as it is printed.
+
+    Args:
+        plan: What the study will do.
+        status: Which of its trainings the store has.
+        estimate: How long the rest takes.
+        places: Where the study's files are.
+        configurations: One row per method, with counts of its scenarios, runs and trainings.
+        splits: The folder that the splits were written to; None where they were not.
+        exported: The work folder that was written; None where none was.
+        notes: What the exported work folder lacks.
+        again: The `elsewhere run` that takes up the exported trainings, with all that was given here.
+    """
 
     plan: Plan
     status: Status
@@ -41,10 +53,15 @@ class PlannedStudy:
     exported: Path | None = None
     notes: tuple[str, ...] = ()
     again: str = ""
-    """The `elsewhere run` that takes up the exported trainings, with all that was given here."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `study`, `file`, `store`, `datasets`, `left_out`, `duplicates`, `warnings`,
+            `scenarios`, `seeds`, `runs`, `trainings`, `done`, `to_do`, `failed_before`, `skipped`, `estimate`,
+            `configurations`, `roi_fallbacks`, `splits`, `exported` and `notes`.
+        """
         audit = self.plan.audit()
         return {
             "study": self.plan.file.name,
@@ -71,7 +88,11 @@ class PlannedStudy:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         audit = self.plan.audit()
         yield f"study {self.plan.file.name} ({self.plan.file.path})"
         for name, about in audit["cohorts"].items():

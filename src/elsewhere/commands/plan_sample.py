@@ -21,11 +21,19 @@ class Planned:
     plan: SamplePlan
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            The plan, as `SamplePlan.to_dict`.
+        """
         return self.plan.to_dict()
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         for name, value in self.plan.to_dict().items():
             if name == "notes":
                 yield from (f"note: {note}" for note in value)

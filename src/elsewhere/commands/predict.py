@@ -48,7 +48,11 @@ class KeptModels:
     exported: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `models`, `not_kept` and `exported`.
+        """
         return {
             "models": list(self.models),
             "not_kept": self.not_kept,
@@ -56,7 +60,11 @@ class KeptModels:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         for model in self.models:
             told = model["trained_on"]
             yield f"{model['unit'][:12]}  {model['name']}"
@@ -119,11 +127,19 @@ class Predictions:
     cohort: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            The summary of the predictions, and `path`.
+        """
         return self.summary | {"path": str(self.path)}
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         told = self.summary
         trained = told["model"]["trained_on"]
         yield (

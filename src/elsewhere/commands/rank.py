@@ -47,11 +47,19 @@ class Leaderboard:
         return EXIT_INCOMPLETE if self.failures else EXIT_OK
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            The summary of the ranking.
+        """
         return self.summary
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         part = self.summary["ranking"]
         yield f"ranked by {part['metric']} on {self.summary['counts']['cases']} cases of {self.summary['counts']['patients']} patients"
         for row in part["table"]:

@@ -23,11 +23,19 @@ class Written:
     files: tuple[Path, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `files`.
+        """
         return {"files": [str(file) for file in self.files]}
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         for file in self.files:
             yield str(file)
 

@@ -49,7 +49,12 @@ class RanStudy:
         return EXIT_OK if whole else EXIT_NOT_ASSESSED
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `study`, `out`, `store`, `report`, `bundle`, `runs`, `trainings`, `failures`,
+            `damaged`, `skipped`, `headline`, `seconds` and `seconds_training`.
+        """
         runs, engine = self.run.results.runs, self.run.engine
         names = {training.key: training.name for training in self.run.plan.units.values()}
         summary, page, bundle = self.written.summary, self.written.path, self.written.bundle
@@ -84,7 +89,11 @@ class RanStudy:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         engine, runs = self.run.engine, self.run.results.runs
         done = int((runs["status"] == "done").sum())
         yield (
@@ -144,7 +153,11 @@ class StoppedStudy:
     exit_code: int = EXIT_STOPPED
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `study`, `stopped`, `out`, `store`, `trainings_in_store` and `fix`.
+        """
         return {
             "study": self.name,
             "stopped": True,
@@ -155,7 +168,11 @@ class StoppedStudy:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         yield f"stopped: {self.done} trainings are finished and saved in {self.paths.store}"
         yield self.again
 

@@ -39,7 +39,11 @@ class StreamSummary:
     path: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            A dictionary with `by`, `rows` and `path`.
+        """
         return {
             "by": list(self.by),
             "rows": self.table.to_dict("records"),
@@ -47,7 +51,11 @@ class StreamSummary:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         yield self.table.to_string(index=False, max_rows=60)
         if self.path is not None:
             yield f"written: {self.path}"

@@ -31,7 +31,11 @@ class Inside:
     hit: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a dictionary."""
+        """Return the fields as a dictionary.
+
+        Returns:
+            The fields by name.
+        """
         return asdict(self)
 
 

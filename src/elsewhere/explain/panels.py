@@ -40,7 +40,11 @@ class Caption:
     note: str = ""
 
     def lines(self) -> tuple[str, str]:
-        """Return the two lines of the caption."""
+        """Return the two lines of the caption.
+
+        Returns:
+            The title; and the label, the probability, the method and the note.
+        """
         second = f"{self.label}; malignant with {self.probability:.3f}; {self.method}"
         return self.title, second + (f"; {self.note}" if self.note else "")
 

@@ -43,7 +43,12 @@ class Looked:
     check: SanityCheck | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the numbers of the run: the means over cases, the sanity check and the warnings."""
+        """Return the numbers of the run: the means over cases, the sanity check and the warnings.
+
+        Returns:
+            A dictionary with `run`, `method`, `cases`, `with_region`, `share_inside`, `area_inside`, `hits`,
+            `sanity` and `warnings`.
+        """
         inside = [one for one in self.seen.inside if one is not None and np.isfinite(one.share)]
         return {
             "run": self.run,

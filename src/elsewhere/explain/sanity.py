@@ -53,7 +53,11 @@ class SanityCheck:
     repeats: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a dictionary."""
+        """Return the fields as a dictionary.
+
+        Returns:
+            The fields by name.
+        """
         return asdict(self)
 
 

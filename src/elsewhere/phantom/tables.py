@@ -45,6 +45,9 @@ def write_mama_mia_twin(
 
     Returns:
         The path of the table.
+
+    Raises:
+        RuntimeError: openpyxl made a workbook without a sheet.
     """
     import openpyxl
 

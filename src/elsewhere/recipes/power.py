@@ -34,7 +34,11 @@ class EnergyCounter(Protocol):
     source: str
 
     def joule(self) -> float:
-        """Return the count at this moment, in joules."""
+        """Return the count at this moment, in joules.
+
+        Returns:
+            The energy since the counter's own zero; only differences have a meaning.
+        """
         ...
 
 

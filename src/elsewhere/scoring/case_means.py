@@ -169,7 +169,14 @@ class CaseMeanTask(Task):
         )
 
     def case_cost(self, scores: Scores) -> npt.NDArray[np.float64]:
-        """Compute how far each case is from the best value of the primary metric."""
+        """Compute how far each case is from the best value of the primary metric.
+
+        Args:
+            scores: The scores.
+
+        Returns:
+            A number for each case, the higher the worse: the value of the metric, negated where more is better.
+        """
         spec = next((spec for spec in self.specs if spec.primary), self.specs[0])
         values = scores.cases[spec.name].to_numpy(dtype=np.float64)
         return -values if spec.higher_is_better else values

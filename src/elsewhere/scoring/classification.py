@@ -110,7 +110,21 @@ class ClassificationTask(Task):
         protocol: Protocol,
         options: ScoreOptions,
     ) -> Scores:
-        """Score a table; normals come from `events`, and a column `probability_calibrated` stays as it is."""
+        """Score a table; normals come from `events`, and a column `probability_calibrated` stays as it is.
+
+        Args:
+            cohort: The cohort.
+            table: One row per case, with the columns that the task stores.
+            events: The stored events, where the task has any.
+            protocol: The rules.
+            options: What the user set besides the protocol.
+
+        Returns:
+            The scores.
+
+        Raises:
+            UserError: The table is not what the task needs.
+        """
         pieces = [table]
         if events is not None and {"case_id", "probability", "kind"} <= set(events.columns):
             pieces.append(events[events["kind"] == "normal"])

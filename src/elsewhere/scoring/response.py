@@ -306,7 +306,16 @@ class ResponseTask(Task):
         )
 
     def disparity(self, scores: Scores, evaluator: Evaluator, *, headline: str) -> Disparity:
-        """Compare the equalised odds of the decisions (MRI-06)."""
+        """Compare the equalised odds of the decisions (MRI-06).
+
+        Args:
+            scores: The scores.
+            evaluator: Their metrics.
+            headline: The name of the metric that leads the report.
+
+        Returns:
+            The disparity of the equalised odds; that of the headline where there are no decisions.
+        """
         truth, decision = self.truth(scores), getattr(getattr(evaluator, "base", evaluator), "decision", None)
         if truth is None or decision is None:
             return super().disparity(scores, evaluator, headline=headline)

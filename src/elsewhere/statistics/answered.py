@@ -38,7 +38,13 @@ class AnsweredOnly:
     reference_without_score: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `here`, `claimed`, `difference`, `lo`, `hi`, `method`, `word`, `non_inferior` and
+            `passes` of the claim judged on the answered cases, and `cases`, `without_score`, `reference_cases`
+            and `reference_without_score`; where there is one, also `reason`.
+        """
         full = self.judged.to_dict()
         kept = ("here", "claimed", "difference", "lo", "hi", "method", "word", "non_inferior", "passes")
         out = {name: full[name] for name in kept} | {

@@ -46,7 +46,11 @@ class AtPrevalence:
     )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `prevalence`, `ppv`, `npv`, `recall_rate`, `per_thousand` and `note`.
+        """
 
         def per_thousand(rate: Rate) -> float | None:
             return None if rate.value is None else 1000 * rate.value
@@ -196,7 +200,13 @@ class DecisionCurve:
     undefined_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `x`, `y`, `lo`, `hi`, `recall_all`, `recall_none`, `x_label`, `y_label`,
+            `prevalence`, `prevalence_source`, `level` and `method`; where there is one, also
+            `undefined_reason`.
+        """
         out: dict[str, Any] = {
             "x": list(self.threshold),
             "y": list(self.net_benefit),

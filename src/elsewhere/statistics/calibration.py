@@ -65,7 +65,12 @@ class ReliabilityCurve:
     level: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `x`, `y`, `lo`, `hi`, `x_label`, `y_label`, `cases`, `patients`, `edges`,
+            `binning`, `method` and `level`.
+        """
         return {
             "x": list(self.x),
             "y": list(self.y),
@@ -200,7 +205,11 @@ class Estimate:
     hi: float
 
     def to_dict(self) -> dict[str, float]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `value`, `se`, `lo` and `hi`.
+        """
         return {"value": self.value, "se": self.se, "lo": self.lo, "hi": self.hi}
 
 
@@ -229,7 +238,12 @@ class Recalibration:
     undefined_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `slope`, `intercept`, `in_the_large`, `cases`, `patients` and `method`; where
+            there is one, also `undefined_reason`.
+        """
         out: dict[str, Any] = {
             "slope": self.slope.to_dict() if self.slope else None,
             "intercept": self.intercept.to_dict() if self.intercept else None,
@@ -390,7 +404,12 @@ class Temperature:
     reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `temperature`, `eligible`, `hit_bound`, `nll_before`, `nll_after`, `cases`,
+            `positives`, `bounds` and `reason`.
+        """
         return {
             "temperature": self.value,
             "eligible": self.eligible,

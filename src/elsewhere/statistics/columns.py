@@ -57,7 +57,6 @@ class ColumnMeans(Evaluator):
             self._means = MeanRanges(self.cluster_of_case, values, [everyone], n_clusters=n_clusters)
 
     def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
-        """Evaluate every metric under weights; see `Evaluator.evaluate`."""
         if self._means is None:
             return np.full((len(weights), len(self.specs)), np.nan)
         return self._means.group_means(weights)[0][:, 0, :]
@@ -68,12 +67,10 @@ class ColumnMeans(Evaluator):
         return ColumnMeans(columns, cluster, n_clusters=n, specs=self.specs)
 
     def subset(self, case_mask: npt.NDArray[np.bool_]) -> ColumnMeans:
-        """Take some of the cases; see `Evaluator.subset`."""
         kept = {name: c[case_mask] for name, c in self.columns.items()}
         return self._with(kept, self.cluster_of_case[case_mask], self.n_clusters)
 
     def stack(self, other: Evaluator) -> ColumnMeans:
-        """Put two models into one; see `Evaluator.stack`."""
         if not isinstance(other, ColumnMeans) or list(other.columns) != list(self.columns):
             raise TypeError("two evaluators are stacked only when they have the same columns")
         both = {name: np.concatenate([c, other.columns[name]]) for name, c in self.columns.items()}
@@ -81,18 +78,15 @@ class ColumnMeans(Evaluator):
         return self._with(both, clusters.astype(np.int32), self.n_clusters + other.n_clusters)
 
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
-        """Return the inputs of a closed form; see `Evaluator.closed_form`."""
         column = self.columns[metric]
         defined = np.isfinite(column)
         return RatioInputs(np.where(defined, column, 0.0), defined.astype(np.float64))
 
     def case_counts(self) -> dict[str, tuple[int, int]]:
-        """Count defined and undefined cases of each metric."""
         counts = {name: int(np.isfinite(c).sum()) for name, c in self.columns.items()}
         return {name: (n, self.n_cases - n) for name, n in counts.items()}
 
     def undefined_reasons(self) -> dict[str, str]:
-        """Say why a metric is undefined."""
         return {n: "no case has a value" for n, (defined, _) in self.case_counts().items() if not defined}
 
 

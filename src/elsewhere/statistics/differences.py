@@ -91,7 +91,13 @@ class Difference:
     comparison: Comparison | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `metric`, `claimed`, `here`, `difference`, `lo`, `hi`, `se`, `alpha`, `method`,
+            `reference`, `resamples`, `undefined_resamples` and `warnings`; where there is one, also
+            `undefined_reason`.
+        """
 
         def number(x: float) -> float | None:
             return None if math.isnan(x) else float(x)

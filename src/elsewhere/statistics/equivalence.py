@@ -101,7 +101,13 @@ class TostResult:
         return self.hi
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `difference`, the ends of its 1 - 2 alpha interval by their names (`lo90` and
+            `hi90` for an alpha of 0.05), `df`, `p`, `equivalent`, `se`, `low`, `high`, `alpha` and `method`;
+            where there is one, also `undefined_reason`.
+        """
         lo_name, hi_name = interval_names(self.alpha)
         out: dict[str, Any] = {
             "difference": self.difference,
@@ -335,7 +341,11 @@ class StudyMargin:
     source: str = "study"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `margin`, `margin_source`, `mean`, `sd`, `n` and `warning`.
+        """
         return {
             "margin": self.value,
             "margin_source": self.source,

@@ -89,6 +89,10 @@ class Evaluator(ABC):
 
         Returns:
             Both models' cases in one evaluator with 2 x n_clusters clusters (self first).
+
+        Raises:
+            TypeError: The other evaluator is of another kind, or has other metrics.
+            NotImplementedError: Evaluators of this kind cannot be stacked.
         """
 
     def ranked(self) -> Evaluator:

@@ -48,7 +48,12 @@ class Rate:
     undefined_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `value`, `lo`, `hi`, `method`, `cases` and `patients`; where there is one, also
+            `undefined_reason`.
+        """
         out: dict[str, Any] = {
             "value": self.value,
             "lo": self.lo,
@@ -95,7 +100,13 @@ class RestoredThreshold:
     undefined_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `restores`, `target`, `threshold`, `threshold_lo`, `threshold_hi`, `sensitivity`,
+            `specificity`, `refitted`, `resamples`, `undefined_resamples` and `note`; where there is one, also
+            `undefined_reason`.
+        """
         out: dict[str, Any] = {
             "restores": self.restores,
             "target": self.target,
@@ -135,7 +146,12 @@ class OperatingPoint:
     restored: tuple[RestoredThreshold, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `threshold`, `rule`, `sensitivity`, `specificity`, `source_sensitivity`,
+            `source_specificity` and `restored`.
+        """
         return {
             "threshold": self.threshold,
             "rule": "positive when score >= threshold",

@@ -63,7 +63,11 @@ class PairedTest:
     reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `p`, and those of `statistic`, `df`, `n` and `reason` that the test has.
+        """
         named = {"p": self.p, "statistic": self.statistic, "df": self.df, "n": self.n, "reason": self.reason}
         return {k: v for k, v in named.items() if v is not None or k == "p"}
 
@@ -105,7 +109,12 @@ class PairedResult:
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `metric`, `label`, `higher_is_better`, `a`, `b`, `difference`, `lo`, `hi`,
+            `method`, `se`, `p`, `p_method`, `tests`, `bootstrap`, `undefined_reason` and `warnings`.
+        """
         return {
             "metric": self.spec.name,
             "label": self.spec.label,

@@ -119,7 +119,12 @@ class PowerNumbers:
         return text
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `smallest_detectable_drop`, `smallest_provable_margin`, `out_of_reach`,
+            `drop_out_of_reach`, `margin_out_of_reach`, `alpha`, `power`, `half_width` and `sentence`.
+        """
         return {
             "smallest_detectable_drop": self.smallest_detectable_drop,
             "smallest_provable_margin": self.smallest_provable_margin,
@@ -267,7 +272,12 @@ class SamplePlan:
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `metric`, `aim`, `cases`, `positives`, `negatives`, `patients`, `expected`,
+            `margin`, `alpha`, `power`, `prevalence`, `design_effect`, `se`, `variance_model` and `notes`.
+        """
         return {
             "metric": self.metric,
             "aim": self.aim,

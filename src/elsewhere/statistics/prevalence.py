@@ -209,20 +209,17 @@ class StandardisedEvaluator(Evaluator):
         self._called = int((p >= self.threshold).sum())
 
     def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
-        """Evaluate every metric under weights; see `Evaluator.evaluate`."""
         out = np.empty((weights.shape[0], len(self.specs)))
         _standardised(weights, *self._sorted, self.bins, self._called, self.prevalence, out)
         return out
 
     def subset(self, case_mask: npt.NDArray[np.bool_]) -> StandardisedEvaluator:
-        """Take some of the cases; see `Evaluator.subset`."""
         keep = np.asarray(case_mask, dtype=bool)
         return self._like(
             self.label[keep], self.probability[keep], self.cluster_of_case[keep], self.n_clusters
         )
 
     def stack(self, other: Evaluator) -> StandardisedEvaluator:
-        """Put two models into one; see `Evaluator.stack`."""
         if not isinstance(other, StandardisedEvaluator):
             raise TypeError("only two standardised evaluators can be stacked")
         return self._like(
@@ -260,11 +257,9 @@ class StandardisedEvaluator(Evaluator):
         )
 
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
-        """Return the inputs of a closed form; see `Evaluator.closed_form`."""
         return None
 
     def undefined_reasons(self) -> dict[str, str]:
-        """Say why a metric is undefined."""
         if np.unique(self.label).size < 2:
             return {spec.name: "both classes are needed to standardise" for spec in self.specs}
         reasons = {}

@@ -57,7 +57,12 @@ class ScenarioSummary:
     undefined_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `value`, `lo`, `hi`, `sd`, `method`, `scenarios`, `defined` and `undefined`; where
+            there is one, also `undefined_reason`.
+        """
         out: dict[str, Any] = {
             "value": None if math.isnan(self.value) else self.value,
             "lo": self.lo,
@@ -266,7 +271,12 @@ class PairedScenarios:
     note: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `difference`, `lo`, `hi`, `p`, `smallest_p`, `pairs`, `left_out`, `zeros`,
+            `method` and `note`.
+        """
         return {
             "difference": None if math.isnan(self.difference) else self.difference,
             "lo": self.lo,
@@ -363,7 +373,11 @@ class LeaveOneDatasetOut:
     hi: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `all`, `without` and `range`.
+        """
         return {
             "all": self.all.to_dict(),
             "without": {name: summary.to_dict() for name, summary in self.without.items()},
@@ -451,7 +465,12 @@ class NewHospital:
     undefined_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `value`, `lo`, `hi`, `prediction_lo`, `prediction_hi`, `tau`, `sites`, `left_out`,
+            `level` and `method`; where there is one, also `undefined_reason`.
+        """
         out: dict[str, Any] = {
             "value": self.value,
             "lo": self.lo,

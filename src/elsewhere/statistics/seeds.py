@@ -32,15 +32,12 @@ class SeedMean(Evaluator):
         self.cluster_of_case, self.n_clusters = first.cluster_of_case, first.n_clusters
 
     def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
-        """Evaluate every metric under weights; see `Evaluator.evaluate`."""
         return np.mean([member.evaluate(weights) for member in self.members], axis=0)
 
     def subset(self, case_mask: npt.NDArray[np.bool_]) -> SeedMean:
-        """Take some of the cases; see `Evaluator.subset`."""
         return SeedMean([member.subset(case_mask) for member in self.members])
 
     def stack(self, other: Evaluator) -> SeedMean:
-        """Put two models into one; see `Evaluator.stack`."""
         if not isinstance(other, SeedMean) or len(other.members) != len(self.members):
             raise TypeError("two methods are stacked only when both have as many seeds")
         return SeedMean([a.stack(b) for a, b in zip(self.members, other.members, strict=True)])
@@ -54,7 +51,6 @@ class SeedMean(Evaluator):
         return SeedMean([member.ranked() for member in self.members])
 
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
-        """Return the inputs of a closed form; see `Evaluator.closed_form`."""
         forms = [member.closed_form(metric) for member in self.members]
         ratios = [form for form in forms if isinstance(form, RatioInputs)]
         if len(ratios) != len(forms) or any(
@@ -64,14 +60,12 @@ class SeedMean(Evaluator):
         return RatioInputs(np.mean([ratio.numerator for ratio in ratios], axis=0), ratios[0].denominator)
 
     def undefined_reasons(self) -> dict[str, str]:
-        """Say why a metric is undefined."""
         reasons: dict[str, str] = {}
         for member in self.members:
             reasons |= member.undefined_reasons()
         return reasons
 
     def case_counts(self) -> dict[str, tuple[int, int]]:
-        """Count defined and undefined cases of each metric."""
         return self.members[0].case_counts()
 
 
@@ -106,7 +100,6 @@ class SplitMean(Evaluator):
         self.cluster_of_case, self.n_clusters = cluster_of_case, first.n_clusters
 
     def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
-        """Evaluate every metric under weights; see `Evaluator.evaluate`."""
         values = np.stack([member.evaluate(weights) for member in self.members])
         defined = np.isfinite(values)
         count = defined.sum(axis=0)
@@ -114,7 +107,6 @@ class SplitMean(Evaluator):
         return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
     def subset(self, case_mask: npt.NDArray[np.bool_]) -> SplitMean:
-        """Take some of the cases; see `Evaluator.subset`."""
         mask = np.asarray(case_mask, dtype=bool)
         number = np.cumsum(mask) - 1
         members, places = [], []
@@ -126,15 +118,12 @@ class SplitMean(Evaluator):
         return SplitMean(members, places, self.cluster_of_case[mask])
 
     def stack(self, other: Evaluator) -> Evaluator:
-        """Put two models into one; see `Evaluator.stack`."""
         raise NotImplementedError("seeds with different test parts are compared by their differences")
 
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
-        """Return the inputs of a closed form; see `Evaluator.closed_form`."""
         return None
 
     def undefined_reasons(self) -> dict[str, str]:
-        """Say why a metric is undefined."""
         reasons: dict[str, str] = {}
         for member in self.members:
             reasons |= member.undefined_reasons()

@@ -279,7 +279,6 @@ class RatioStudentiser(Studentiser):
         self.influence = (self._num - self.value * self._den) / total
 
     def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
-        """Evaluate under weights; see `Studentiser.under`."""
         out = np.empty((weights.shape[0], 2))
         strata = self.strata
         _ratio_under(strata.of_active(weights), self._num, self._den, strata.stratum, strata.sizes, out)
@@ -383,7 +382,6 @@ class AurocStudentiser(Studentiser):
         return values, influence
 
     def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
-        """Evaluate under weights; see `Studentiser.under`."""
         w = self.strata.of_active(weights)
         values, influence = self._raw(w)
         return values, np.sqrt(self.strata.variance(w, influence))
@@ -453,7 +451,6 @@ class JackknifeStudentiser(Studentiser):
         return out
 
     def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
-        """Evaluate under weights; see `Studentiser.under`."""
         values = self.evaluator.evaluate(weights)[:, self.column]
         w = self.strata.of_active(weights)
         return values, np.sqrt(self.strata.variance(w, self.influence))

@@ -209,7 +209,15 @@ class ClaimVerdict:
     answered_only: AnsweredOnly | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `metric`, `claimed`, `here`, `difference`, `lo`, `hi`, `alpha`, `margin`,
+            `margin_source`, `word`, `non_inferior`, `aim`, `passes`, `primary`, `method`, `reference`,
+            `smallest_detectable_drop`, `smallest_provable_margin`, `flips_at`, `flips_to`, `non_inferior_from`,
+            `out_of_reach`, `power`, `drop_out_of_reach` and `warnings`; where they apply, also `reason`,
+            `group` and `answered_only`.
+        """
         out: dict[str, Any] = {
             "metric": self.metric,
             "claimed": self.claimed,
@@ -402,7 +410,12 @@ class OverallVerdict:
     answered_only: OverallVerdict | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `word`, `exit_code`, `non_inferior` and `claims`; where they apply, also `reason`
+            and `answered_only`.
+        """
         out: dict[str, Any] = {
             "word": str(self.word),
             "exit_code": self.exit_code,

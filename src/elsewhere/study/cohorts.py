@@ -30,7 +30,21 @@ FILE_COLUMNS = ("image", "mask")
 def read_cohorts(
     file: StudyFile, *, cache: Path | None = None, progress: Report | None = None
 ) -> dict[str, Cohort]:
-    """The cohorts by the name of their (first) dataset; no dataset may come from two of them."""
+    """Read the cohorts of a study: published sets, cohort folders, tables and phantoms.
+
+    Args:
+        file: The study.
+        cache: A folder for what is slow to find out: published sets as they were read, and the pictures of
+            phantoms. None: everything is read anew, and phantoms are drawn into a temporary folder.
+        progress: Called with what is done, how many cohorts were read, and how many there are; None: nobody
+            is told.
+
+    Returns:
+        The cohorts in the order of the file, each by the name of its first dataset.
+
+    Raises:
+        UserError: A cohort is missing or cannot be read, or two of them bring the same dataset.
+    """
     found: dict[str, Cohort] = {}
     sections = file.study.cohort
     for number, section in enumerate(sections, start=1):

@@ -27,7 +27,23 @@ def duplicate_links(
     cache: Path | None,
     progress: Report | None = None,
 ) -> tuple[Links, dict[str, Any]]:
-    """Pairs of rows of `frame` that show the same picture, and what the audit says of them."""
+    """Find the pairs of pictures that show the same, so that no split parts them (US-30).
+
+    The search takes a while: its result is kept in the cache, by the cohorts, the digests and the code that
+    searches.
+
+    Args:
+        file: The study; with `keep_duplicates_together = false` nothing is searched.
+        cohorts: The cohorts of pictures, by the name of their first dataset.
+        frame: The study table, with the column case.
+        digests: The digest of each case's picture.
+        cache: The folder where results are kept; None: the search is done anew.
+        progress: Called with what is done, how much, and how much there is; None: nobody is told.
+
+    Returns:
+        The pairs as positions in `frame`, and what the audit says of them: whether duplicates are kept
+        together, the pairs with their kind and distance, counts, warnings, and the calibration of the search.
+    """
     if not file.study.scenarios.keep_duplicates_together:
         return [], {"kept_together": False, "why": "not searched for: keep_duplicates_together = false"}
     found = _found(cohorts, digests, cache, progress)

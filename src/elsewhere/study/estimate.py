@@ -29,8 +29,20 @@ LOOKED_AT = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Seconds for the units to do, and what the number rests on. `measured_on`: what trainings in the store
-    say of other devices."""
+    """How long trainings will take, and what the number rests on.
+
+    Args:
+        seconds: The time of all trainings together, in seconds; NaN where it is not known.
+        images: How many images the trainings go through, summed over their epochs.
+        device: The device that the estimate is for: 'cpu', or the name of the GPU.
+        basis: Where the number comes from, in words: trainings in the store, a rough guess, or both.
+        measured_on: The seconds by other device, as trainings in the store suggest; empty where the estimate
+            is measured on this device.
+
+    Example:
+        >>> Estimate(seconds=5400, images=100_000, device="cpu", basis="a rough guess").text()
+        'about 1.5 h on cpu (a rough guess)'
+    """
 
     seconds: float
     images: int
@@ -39,6 +51,11 @@ class Estimate:
     measured_on: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
+        """Convert the estimate to data for JSON.
+
+        Returns:
+            seconds (None where they are not known), training_images, device, basis and measured_on.
+        """
         return {
             "seconds": round(self.seconds, 1) if math.isfinite(self.seconds) else None,
             "training_images": self.images,
@@ -48,6 +65,11 @@ class Estimate:
         }
 
     def text(self) -> str:
+        """Say the estimate in one line, as `elsewhere plan` prints it.
+
+        Returns:
+            The time on this device, and where the store has them, the times on other devices.
+        """
         if math.isnan(self.seconds):
             elsewhere = "".join(f"; {in_words(s)} on {name}" for name, s in self.measured_on.items())
             return f"not known on {self.device} ({self.basis}{elsewhere})"
@@ -61,7 +83,19 @@ class Estimate:
 
 
 def in_words(seconds: float) -> str:
-    """'40 s', '12 min', '3.5 h', '6 days'."""
+    """Write a duration in the unit that suits it.
+
+    Args:
+        seconds: The duration, in seconds; less than one second is written as one.
+
+    Returns:
+        Whole seconds below 90 s, whole minutes below 90 min, hours with one decimal below three days, then
+        whole days.
+
+    Example:
+        >>> [in_words(seconds) for seconds in (40, 720, 12600, 518400)]
+        ['40 s', '12 min', '3.5 h', '6 days']
+    """
     if seconds < 90:
         return f"{max(seconds, 1):.0f} s"
     if seconds < 5400:
@@ -70,7 +104,18 @@ def in_words(seconds: float) -> str:
 
 
 def guess_device(device: str) -> str:
-    """'cuda' or 'cpu', without importing torch."""
+    """Tell the kind of device that a run would use, without importing torch.
+
+    Args:
+        device: As a run is given it: 'auto', 'cpu', 'cuda', 'cuda:1', or several with commas.
+
+    Returns:
+        'cuda' or 'cpu'. For 'auto' it is 'cuda' where an NVIDIA driver is loaded.
+
+    Example:
+        >>> guess_device("cuda:1"), guess_device("cpu")
+        ('cuda', 'cpu')
+    """
     if device.startswith("cuda"):
         return "cuda"
     if device != "auto":
@@ -79,7 +124,18 @@ def guess_device(device: str) -> str:
 
 
 def device_here(device: str) -> str:
-    """As the store names it: 'cpu', or the GPU's name; 'cuda' where that cannot be told without torch."""
+    """Name the device that a run would use on this machine, as the store names it.
+
+    Args:
+        device: As a run is given it; of several, the first counts.
+
+    Returns:
+        'cpu', or the name of the GPU; 'cuda' where the name cannot be found without torch.
+
+    Example:
+        >>> device_here("cpu")
+        'cpu'
+    """
     if guess_device(device) == "cpu":
         return "cpu"
     names = _gpu_names()
@@ -168,7 +224,16 @@ def _together(device: str, side_by_side: int, overlap: Mapping[str, float]) -> f
 
 
 def note_speed(store: Store, keys: Iterable[str], wall_seconds: float) -> None:
-    """Trainings run side by side: what they took together, against the sum of what each took."""
+    """Record the time that trainings took side by side, as a part of the sum of each one's own time.
+
+    The ratio, at most 1, is kept by device in the cache of the store, and `estimate` uses it. Nothing is
+    recorded where the trainings ran on several devices.
+
+    Args:
+        store: The store that holds the trainings.
+        keys: The keys of the trainings that ran together; those that the store cannot read do not count.
+        wall_seconds: How long all of them took by the clock, in seconds.
+    """
     total: dict[str, float] = defaultdict(float)
     for key in keys:
         try:

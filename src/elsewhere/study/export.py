@@ -24,7 +24,24 @@ def export_work(
     replace: bool = False,
     progress: Report | None = None,
 ) -> tuple[Path | None, tuple[str, ...]]:
-    """Write the folder, and say what it lacks. None where nothing is left to train."""
+    """Write what is still to train as a work folder for a machine without the data.
+
+    Args:
+        plan: What the study asks for.
+        units: The trainings to write.
+        folder: The work folder.
+        store: The finished trainings: outcomes that the written ones use travel with them.
+        replace: Whether an earlier work folder may be replaced.
+        progress: Called with what is done, how much, and how much there is; None: nobody is told.
+
+    Returns:
+        The folder, or None where nothing is left to train; and notes, such as published weights that could not
+        be packed and that the other machine must find itself.
+
+    Raises:
+        UserError: The folder exists and may not be replaced, or a picture or volume is missing.
+        FileSystemError: The folder cannot be written.
+    """
     if not units:
         return None, ("nothing is left to train, so no work folder was written",)
     weights, notes = _weights(plan, units)

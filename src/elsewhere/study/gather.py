@@ -231,7 +231,18 @@ def with_clusters(scores: Scores, cluster_of_id: Mapping[str, str]) -> Scores:
 
 
 def scenario_folder(scenario: Scenario) -> str:
-    """A folder name, as split files are called."""
+    """Name the folder of a scenario's predictions, in the way split files are named.
+
+    Args:
+        scenario: The scenario.
+
+    Returns:
+        A name of letters, digits, dots, dashes and underscores.
+
+    Example:
+        >>> scenario_folder(Scenario(name="BUSI>BUS-BRA", kind="external", sources=("BUSI",), target="BUS-BRA"))
+        'BUSI_to_BUS-BRA'
+    """
     return file_name(scenario, 0).removesuffix("_seed-0.csv")
 
 

@@ -29,7 +29,13 @@ LEAST_KEY = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A kept unit, and what its store says of it."""
+    """A saved model: a finished training with its weights.
+
+    Args:
+        unit: The training.
+        outcome: What it left: weights, answers, and whom it was trained on.
+        info: What the store says of it: device, versions, digests of its files.
+    """
 
     unit: Training
     outcome: Outcome
@@ -37,19 +43,27 @@ class Model:
 
     @property
     def name(self) -> str:
+        """The name of the training; its key where it has no name."""
         return self.unit.name or self.unit.key
 
     @property
     def trained_on(self) -> dict[str, Any]:
+        """Whom the model was trained on, as `training_record` records it; empty without a record."""
         return dict(self.outcome.trained_on or {})
 
     @property
     def weights_digest(self) -> str:
+        """The SHA-256 of the file of weights."""
         digests = self.info["digests"]
         return str(next(digests[name] for name in WEIGHT_FILES if name in digests))
 
     def about(self) -> dict[str, Any]:
-        """Provenance that goes with every prediction: which training, by what, on whom."""
+        """Describe the model: the provenance that goes with every prediction.
+
+        Returns:
+            The training's key and name, recipe and settings, tasks, seed, digest of the weights, whom it was
+            trained on (counts and datasets, no patients), and the device and versions that trained it.
+        """
         unit, told = self.unit, self.trained_on
         return {
             "unit": unit.key,
@@ -70,7 +84,18 @@ class Model:
 
 @contextlib.contextmanager
 def open_models(source: str | Path) -> Iterator[Store]:
-    """The store behind a folder of results, a store, or a model file (a zip, unpacked for as long as it is used)."""
+    """Open the store of trainings behind a folder or a model file.
+
+    Args:
+        source: A folder of a study's results, a store, or a model file (.zip). A model file is unpacked into a
+            temporary folder for the time of the block.
+
+    Yields:
+        The store.
+
+    Raises:
+        UserError: There are no finished trainings, or the file is no zip of trainings.
+    """
     path = Path(source)
     if path.is_file():
         with tempfile.TemporaryDirectory(prefix="elsewhere-model-") as folder:
@@ -89,7 +114,15 @@ def open_models(source: str | Path) -> Iterator[Store]:
 
 
 def models_in(store: Store) -> tuple[list[Model], list[str]]:
-    """The kept models, and the names of the finished trainings whose weights were not kept."""
+    """List the saved models of a store.
+
+    Args:
+        store: The store.
+
+    Returns:
+        The models with their weights, sorted by name, without those that only serve another model; and the
+        names of the finished trainings whose weights were not saved.
+    """
     kept, bare, needed = [], [], set()
     for key in sorted(store.keys()):
         outcome = store.load(key)
@@ -105,7 +138,21 @@ def models_in(store: Store) -> tuple[list[Model], list[str]]:
 
 
 def choose_models(store: Store, wanted: str, *, where: str) -> list[Model]:
-    """Those whose name or key begins with `wanted`; blanks around '|' do not count."""
+    """Find the saved models that a name means.
+
+    Args:
+        store: The store.
+        wanted: The beginning of a model's name, where blanks around '|' do not count, or at least six
+            characters of its key.
+        where: The place of the store, for messages.
+
+    Returns:
+        All models whose name or key begins so, sorted by name; at least one.
+
+    Raises:
+        UserError: No weights were saved at all, or not those of this training, or no training has this name
+            (the message lists similar ones).
+    """
     kept, bare = models_in(store)
     if not kept:
         raise UserError(
@@ -131,7 +178,19 @@ def choose_models(store: Store, wanted: str, *, where: str) -> list[Model]:
 
 
 def choose_model(store: Store, wanted: str, *, where: str) -> Model:
-    """The one model that `wanted` means."""
+    """Find the one saved model that a name means.
+
+    Args:
+        store: The store.
+        wanted: As for `choose_models`.
+        where: The place of the store, for messages.
+
+    Returns:
+        The model.
+
+    Raises:
+        UserError: No model has this name, or several have it.
+    """
     found = choose_models(store, wanted, where=where)
     if len(found) > 1:
         shown = "; ".join(model.name for model in found[:4]) + ("; ..." if len(found) > 4 else "")
@@ -144,7 +203,20 @@ def choose_model(store: Store, wanted: str, *, where: str) -> Model:
 
 
 def export_models(models: Sequence[Model], store: Store, path: str | Path) -> Path:
-    """The models as one file. What their study predicted stays behind, and so do names of cases."""
+    """Write models into one file for another hospital. It holds no predictions and no names of cases.
+
+    Args:
+        models: The models; the saved models whose answers they use go with them.
+        store: The store that holds them.
+        path: The zip file to write; an existing one is replaced.
+
+    Returns:
+        The file.
+
+    Raises:
+        UserError: The weights of a model are damaged.
+        FileSystemError: The file cannot be written.
+    """
     with tempfile.TemporaryDirectory(prefix="elsewhere-model-") as folder:
         bare = Store(folder)
         for model in models:

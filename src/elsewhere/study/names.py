@@ -15,7 +15,20 @@ PUBLISHED = ("ultrasound",)
 
 
 def check_names(study: Study, datasets: Sequence[str], *, where: str) -> None:
-    """Networks, published numbers, datasets to leave out, and the margin to hold others against."""
+    """Check the names in a study that only other parts of the program know.
+
+    These are networks, finders, published studies, the datasets to leave out, and the margin that the others
+    are compared with.
+
+    Args:
+        study: The study.
+        datasets: The datasets of its table, among which those of `analyses.without` must be.
+        where: The file, for messages.
+
+    Raises:
+        UserError: A name is unknown (the message lists similar ones), or no input has the margin that
+            `analyses.margin_reference` names.
+    """
     try:
         for model in study.models.values():
             _known("network", model.network, NETWORKS)

@@ -13,9 +13,19 @@ from elsewhere.cohort import Cohort, read_cohort
 
 
 def phantom_cohort(spec: Mapping[str, Any], cache: Path | None, *, where: str) -> tuple[Cohort, str]:
-    """The synthetic hospital of this specification, and its name. The same specification is drawn once.
+    """Draw a synthetic hospital and read it as a cohort. The same specification is drawn once for each cache.
 
-    With the layout 'mama-mia' it is an MRI hospital, or with `sites` a world of several, which has no one name.
+    Args:
+        spec: The specification, as under `phantom` in a study file. With the layout 'mama-mia' it is an MRI
+            hospital, or with `sites` several of them in one cohort; other layouts are ultrasound.
+        cache: The folder for its files; None: a temporary folder.
+        where: The place of the specification, for messages.
+
+    Returns:
+        The cohort, and the hospital's name; '' for several hospitals.
+
+    Raises:
+        UserError: A key is unknown, or a value is not allowed.
     """
     if spec.get("layout") == "mama-mia":
         return _mri_cohort(spec, cache, where=where)

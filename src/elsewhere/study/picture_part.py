@@ -183,7 +183,15 @@ def scored_cohort(frame: pd.DataFrame, cohorts: Mapping[str, Cohort]) -> Cohort:
 
 
 def fits_pictures(cohort: Cohort) -> bool:
-    """Whether a cohort's images are pictures with labels of lesions."""
+    """Tell whether a cohort consists of pictures with labels of lesions.
+
+    Args:
+        cohort: The cohort.
+
+    Returns:
+        True where it has the columns label and image, no scale (`mm_per_px`, as slices of volumes have), and
+        its first image is not a folder.
+    """
     columns = cohort.cases.columns
     if "label" not in columns or "image" not in columns or "mm_per_px" in columns:
         return False
@@ -279,7 +287,18 @@ def _unique_ids(frame: pd.DataFrame) -> pd.Series:
 
 
 def mask_columns(cases: pd.DataFrame) -> list[str]:
-    """The columns of a lesion's masks: there may be several."""
+    """List the columns that name masks; a lesion may have several.
+
+    Args:
+        cases: The cases of a cohort.
+
+    Returns:
+        The names, in the order of the columns.
+
+    Example:
+        >>> mask_columns(pd.DataFrame(columns=["case_id", "mask", "mask_2_path", "masked"]))
+        ['mask', 'mask_2_path']
+    """
     return [name for name in cases.columns if is_mask_column(name)]
 
 
@@ -292,7 +311,20 @@ def _there(paths: tuple[Path, ...]) -> tuple[str, ...]:
 
 
 def lesion_boxes(frame: pd.DataFrame, pictures: Pictures) -> tuple[np.ndarray, dict[str, int]]:
-    """(n, 4) int32, zeros for none. A box that does not meet its picture is no box, and is counted."""
+    """Find the box of each lesion, from the table or from its masks.
+
+    The masks are used where the cohort has no columns for boxes. A box that does not meet its picture does not
+    count as a box. Pictures without a lesion have none.
+
+    Args:
+        frame: The study table, with the boxes as the cohorts give them, width, height, label, dataset, and
+            `box_known` (whether the cohort has columns for boxes).
+        pictures: The source that reads the masks.
+
+    Returns:
+        (n, 4) x0, y0, x1, y1 in pixels as int32, zeros for no box; and the number of boxes of lesions that do
+        not meet their picture, by dataset.
+    """
     raw = frame[list(BOX)].to_numpy(dtype=float)
     sizes = frame[["width", "height"]].to_numpy(dtype=float)
     lesion = (frame["label"] != "normal").to_numpy()

@@ -23,7 +23,13 @@ Report = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class PictureFacts:
-    """What a plan needs to know of a picture."""
+    """What a plan needs to know of a picture.
+
+    Args:
+        digest: The SHA-256 of the file.
+        width: In pixels.
+        height: In pixels.
+    """
 
     digest: str
     width: int
@@ -33,7 +39,21 @@ class PictureFacts:
 def look_at(
     paths: Mapping[str, Path], *, cache: Path | None = None, progress: Report | None = None
 ) -> dict[str, PictureFacts]:
-    """The facts of every case's picture. All that cannot be decoded are named in one error."""
+    """Decode every case's picture once, to find its digest and size and the files that cannot be used.
+
+    Args:
+        paths: The file of each case's picture.
+        cache: A JSON file that remembers what was seen: a file of the same path, size and time of change is not
+            read again. None: every file is read.
+        progress: Called with what is done, how many files were read, and how many there are; None: nobody is
+            told.
+
+    Returns:
+        The facts of each case, in the order of `paths`.
+
+    Raises:
+        UserError: Some pictures are missing or cannot be decoded; the message names the first cases.
+    """
     known = _read_cache(cache)
     found: dict[str, PictureFacts] = {}
     fresh: dict[str, list[int | str]] = {}

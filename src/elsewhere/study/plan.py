@@ -108,7 +108,14 @@ class Plan:
         }
 
     def partition(self, run: str) -> Split:
-        """The split of a run."""
+        """Find the split of a run.
+
+        Args:
+            run: The run's name, as in the column `run` of `runs`.
+
+        Returns:
+            The split of its scenario and seed.
+        """
         row = self.runs.loc[self.runs["run"] == run].iloc[0]
         return self.partitions[str(row["scenario"]), int(row["seed"])]
 
@@ -126,11 +133,19 @@ class Plan:
         return tuple(case for case in made.test if case in judged)
 
     def planned(self) -> pd.DataFrame:
-        """The runs that are not skipped."""
+        """List the runs that are not skipped.
+
+        Returns:
+            Their rows of `runs`.
+        """
         return self.runs[self.runs["status"] != "skipped"]
 
     def skipped_table(self) -> pd.DataFrame:
-        """scenario, seed (missing: all of them), reason."""
+        """List the scenarios that cannot be split.
+
+        Returns:
+            One row per scenario and seed: scenario, kind, seed (missing where it is all of them), reason.
+        """
         rows = [
             {"scenario": s.scenario.name, "kind": s.scenario.kind, "seed": s.seed, "reason": s.reason}
             for s in self.skipped
@@ -140,12 +155,20 @@ class Plan:
         return frame
 
     def kept(self) -> set[str]:
-        """The scenarios whose trained weights are kept."""
+        """List the scenarios whose trained weights are saved.
+
+        Returns:
+            Their names.
+        """
         return scenarios_with_weights(self.study, of_all_kinds(self.study, self.table))
 
     def audit(self) -> dict[str, Any]:
-        """The table's audit with what the scenarios add: fall-backs and warnings of each scenario (US-03), and the
-        methods whose weights cannot be kept where the study asks for them."""
+        """Join the table's audit with what the scenarios add (US-03).
+
+        Returns:
+            The audit of the table, and of each scenario the lesions without a box and the warnings, the hash of
+            each split, and a warning for methods whose weights cannot be saved where the study asks for them.
+        """
         fallbacks: dict[str, dict[str, int]] = {}
         warnings: dict[str, list[str]] = {}
         for (name, _), made in self.partitions.items():
@@ -398,6 +421,18 @@ def _counts(method: PlannedMethod, task: str, made: Split, table: StudyTable) ->
 
 
 def unit_base_name(scenario: Scenario) -> str:
-    """Trainings that serve several targets are called by their sources alone."""
+    """Begin the names of a scenario's trainings: those for several targets are named by their sources.
+
+    Args:
+        scenario: The scenario.
+
+    Returns:
+        'SOURCES>*' for external and nested scenarios, where one training is tested on several targets; else
+        the scenario's name.
+
+    Example:
+        >>> unit_base_name(Scenario(name="BUSI>BUS-BRA", kind="external", sources=("BUSI",), target="BUS-BRA"))
+        'BUSI>*'
+    """
     several = scenario.kind in ("external", "nested")
     return "+".join(scenario.sources) + ">*" if several else scenario.name

@@ -82,17 +82,36 @@ class PlannedMethod:
         return frozenset().union(*self.usable.values())
 
     def of(self, tasks: tuple[str, ...]) -> RecipeSpec:
-        """What a training of these tasks asks for."""
+        """Narrow the specification of the trainings to some tasks.
+
+        Args:
+            tasks: The tasks of one training.
+
+        Returns:
+            What a training of these tasks asks for.
+        """
         return replace(self.spec, tasks=tasks)
 
     def words(self, tasks: tuple[str, ...]) -> str:
-        """In the name of a training of these tasks."""
+        """Name the method in the name of a training.
+
+        Args:
+            tasks: The tasks of the training.
+
+        Returns:
+            The method's title; without one its name and the tasks.
+        """
         return self.title or f"{self.name} | {'+'.join(tasks)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedMethods:
-    """All methods of a study, and the files of weights that they start from by 'network/label'."""
+    """All methods of a study, looked up.
+
+    Args:
+        methods: The methods by name, in the order of the file.
+        weights: The files of weights that they start from, by 'network/label'.
+    """
 
     methods: dict[str, PlannedMethod]
     weights: dict[str, Path]

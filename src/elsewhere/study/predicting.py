@@ -53,7 +53,14 @@ class Predicted:
 
 
 def patients_of(cohort: Cohort) -> dict[str, Patient]:
-    """Case ('DATASET/case_id') -> whom it shows."""
+    """List the patients of a cohort's cases.
+
+    Args:
+        cohort: The cohort.
+
+    Returns:
+        The patient of each case ('DATASET/case_id'), with the id in another dataset where the cohort gives it.
+    """
     rows = cohort.cases
     return {
         f"{dataset}/{case}": Patient(name=f"{dataset}/{patient}", also=other)
@@ -137,7 +144,14 @@ def _blind(unit: Training, names: Sequence[str]) -> Training:
 
 
 def check_record(model: Model) -> None:
-    """See that a model says whom it was trained on: one that does not is used on nobody."""
+    """Check that a model says whom it was trained on; one that does not is used on nobody.
+
+    Args:
+        model: The model.
+
+    Raises:
+        UserError: Its record is missing or incomplete, so that no tested patient can be compared with it.
+    """
     if not all(isinstance(model.trained_on.get(part), list) for part in TOLD):
         raise UserError(
             "the model does not list the patients it was trained on, so they cannot be left out",

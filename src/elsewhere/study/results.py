@@ -36,7 +36,14 @@ FIXED_TEST = ("external", "leave-one-dataset-out", "nested")
 
 
 class RunKey(NamedTuple):
-    """Which run: a task, a method, a scenario and a seed."""
+    """The key of a run.
+
+    Args:
+        task: The task, such as 'classification'.
+        method: The method's name.
+        scenario: The scenario's name.
+        seed: The seed of the split and the training.
+    """
 
     task: str
     method: str
@@ -61,7 +68,18 @@ def run_name(key: RunKey) -> str:
 
 
 def no_answers(run: str) -> dict[str, pd.DataFrame]:
-    """Say that a run's answers are not at hand: for results that hold scores alone."""
+    """Give no answers, for results that hold scores alone.
+
+    Args:
+        run: The run's name; it makes no difference.
+
+    Returns:
+        No parts.
+
+    Example:
+        >>> no_answers("BUSI>BUS-BRA|cnn-roi|classification|1")
+        {}
+    """
     return {}
 
 
@@ -113,18 +131,32 @@ class Results:
         return tuple(dict.fromkeys(map(str, self.runs["task"])))
 
     def done(self) -> pd.DataFrame:
-        """The runs that have valid scores."""
+        """List the runs that have valid scores.
+
+        Returns:
+            Their rows of `runs`.
+        """
         return self.runs[self.runs["status"] == "done"]
 
     def scored(self) -> pd.DataFrame:
-        """The runs that have scores, valid by the protocol's rules or not."""
+        """List the runs that have scores, whether they are valid by the protocol's rules or not.
+
+        Returns:
+            Their rows of `runs`.
+        """
         return self.runs[self.runs["status"].isin(["done", "invalid"])]
 
     def folder(self, key: RunKey) -> Path:
-        """Where a run's prediction files are.
+        """Find the folder of a run's prediction files.
+
+        Args:
+            key: The run.
+
+        Returns:
+            The folder, inside `predictions_folder`; it need not exist.
 
         Raises:
-            UserError: The runs table, which may come from elsewhere, names a place outside of the folder.
+            UserError: The table of runs, which may come from another machine, names a place outside of it.
         """
         row = self.runs[self.runs["run"] == run_name(key)].iloc[0]
         place = self.predictions_folder / str(row["predictions"])
@@ -149,12 +181,20 @@ class Results:
         return task.read_predictions(folder if kind.own_folder else folder / kind.files(())[0])
 
     def scores_table(self) -> pd.DataFrame:
-        """One row per scored run with its metrics."""
+        """Tabulate the metrics of the scored runs.
+
+        Returns:
+            One row per run: task, method, scenario, seed, and its metrics.
+        """
         rows = [key._asdict() | values for key, values in self.metrics.items()]
         return pd.DataFrame(rows, columns=None if rows else list(RunKey._fields))
 
     def answers_table(self) -> pd.DataFrame:
-        """Every answer of every scored run in one table: run, part and the columns of `answers`."""
+        """Join the answers of all scored runs into one table.
+
+        Returns:
+            One row per answer: run, part and the columns of `answers`.
+        """
         parts = [
             frame.assign(run=run, part=part)
             for run in self.scored()["run"]

@@ -49,24 +49,44 @@ _STORE = {"units", "failed", "damaged", "scratch", "cache", ".writers", ".lock",
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPaths:
-    """Where a study's things are."""
+    """Where a study's files are.
+
+    Args:
+        out: The folder of its results.
+        store: The folder of its finished trainings.
+    """
 
     out: Path
     store: Path
 
     @property
     def cache(self) -> Path:
+        """The folder for what is slow to find out, in the store."""
         return self.store / "cache"
 
     @property
     def report(self) -> Path:
+        """The folder of the report, in that of the results."""
         return self.out / "report"
 
 
 def study_paths(
     file: StudyFile, *, out: str | Path | None = None, store: str | Path | None = None
 ) -> StudyPaths:
-    """`--out` and `--store`, the study's own, or a folder called by the study's name."""
+    """Find where a study's files go.
+
+    Args:
+        file: The study.
+        out: The folder of the results; None: a folder of the study's name in the current one.
+        store: The folder of the trainings; None: the study file's `store`, else 'store' in `out`.
+
+    Returns:
+        The folders; they need not exist.
+
+    Raises:
+        UserError: `out` is a file, or a folder that holds other things and no earlier run of a study.
+        FileSystemError: `out` cannot be read.
+    """
     folder = Path(out) if out is not None else Path(file.name)
     if folder.exists() and not folder.is_dir():
         raise UserError("there is a file of this name", where=str(folder), fix="Give another --out.")
@@ -101,7 +121,20 @@ def _holds_a_study(folder: Path) -> bool:
 
 
 def plan_of(file: StudyFile, paths: StudyPaths, *, progress: Report | None = None) -> Plan:
-    """Read the cohorts, look at the pictures, split, and name the trainings."""
+    """Read the cohorts, look at the pictures, split, and name the trainings.
+
+    Args:
+        file: The study.
+        paths: Where its files are; what is slow to find out is kept in the cache there.
+        progress: Called with what is done, how much, and how much there is; None: nobody is told.
+
+    Returns:
+        The plan.
+
+    Raises:
+        UserError: A cohort or picture cannot be used, or the study names something that is not known.
+        FileSystemError: A file cannot be read, or the cache cannot be written.
+    """
     with explained(paths.store, "planning the study"):
         table = build_table(file, cache=paths.cache, progress=progress)
         return make_plan(file, table, progress=progress)
@@ -109,7 +142,13 @@ def plan_of(file: StudyFile, paths: StudyPaths, *, progress: Report | None = Non
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """Which trainings of a plan are in the store, whole, with every prediction that the plan asks for."""
+    """Which trainings of a plan are done.
+
+    Args:
+        done: The keys of those that the store has, whole, with every prediction that the plan asks for.
+        todo: The trainings that are still to do.
+        failed: Why trainings that are still to do failed in an earlier run, by key.
+    """
 
     done: tuple[str, ...]
     todo: tuple[Training, ...]
@@ -117,6 +156,15 @@ class Status:
 
 
 def status_of(plan: Plan, store: Store) -> Status:
+    """Compare a plan with the trainings that a store has.
+
+    Args:
+        plan: What the study asks for.
+        store: The finished trainings.
+
+    Returns:
+        What is done, what is still to do, and what of it failed before.
+    """
     done, todo = [], []
     for key, unit in plan.units.items():
         if store.has(unit, plan.table.cases):
@@ -233,7 +281,13 @@ def execute(
 
 
 def write_plan(plan: Plan, paths: StudyPaths) -> None:
-    """The study as it is run: settings, audit, manifest and splits (US-09, US-24)."""
+    """Write a study as it is run: settings, audit, manifest and splits (US-09, US-24).
+
+    Args:
+        plan: The plan.
+        paths: Where its files go: study.json, manifest.csv and splits in the folder of the results; earlier
+            ones are replaced.
+    """
     write_plan_splits(plan, paths.out / "splits", replace=True)
     manifest = plan.table.frame.assign(digest=list(plan.table.cases.digest))
     if "masks" in manifest.columns:

@@ -26,7 +26,18 @@ NOT_TRAINED = "it has not been trained yet"
 
 
 def key_of(row: Mapping[Any, Any]) -> RunKey:
-    """Name the run of a row of the table of runs."""
+    """Name the run of a row of the table of runs.
+
+    Args:
+        row: The row; task, method, scenario and seed are read.
+
+    Returns:
+        The key.
+
+    Example:
+        >>> key_of({"task": "classification", "method": "cnn-roi", "scenario": "BUSI", "seed": 1})
+        RunKey(task='classification', method='cnn-roi', scenario='BUSI', seed=1)
+    """
     return RunKey(str(row["task"]), str(row["method"]), str(row["scenario"]), int(row["seed"]))
 
 
@@ -61,13 +72,30 @@ class StoredRuns:
         return self.store.load(training), str(self.store.info(training)["digests"]["outputs.npz"])
 
     def row(self, run: str) -> dict[str, Any]:
-        """Find the row of a run; UserError where the study has no such run."""
+        """Find the row of a run.
+
+        Args:
+            run: The run's name, as in the column `run`.
+
+        Returns:
+            The row of the table of runs, by column.
+
+        Raises:
+            UserError: The study has no such run.
+        """
         if run not in self._row_of:
             raise UserError(f"the study has no run '{run}'")
         return {str(name): value for name, value in self.runs.iloc[self._row_of[run]].items()}
 
     def split(self, row: Mapping[Any, Any]) -> Split:
-        """Find the split of a run."""
+        """Find the split of a run.
+
+        Args:
+            row: The run's row of the table of runs; scenario and seed are read.
+
+        Returns:
+            The split.
+        """
         return self.plan.partitions[str(row["scenario"]), int(row["seed"])]
 
     def answered(self, row: Mapping[Any, Any]) -> str:
@@ -86,7 +114,11 @@ class StoredRuns:
         return self.failed.get(training, TOO_FEW if training in self.stored else NOT_TRAINED)
 
     def with_status(self) -> pd.DataFrame:
-        """Make the table of runs with the status of each: done, failed or skipped, and the reason."""
+        """Make the table of runs with the status of each.
+
+        Returns:
+            The runs with the status done, failed or skipped, and the reason.
+        """
         runs = self.runs.copy()
         for position, row in enumerate(runs.to_dict(orient="records")):
             if row["status"] != "skipped":

@@ -65,7 +65,14 @@ class StudyTable:
         return self.parts or (self,)
 
     def fallbacks(self, names: tuple[str, ...]) -> int:
-        """How many of these cases are lesions without a box: their crop is the whole image (US-13)."""
+        """Count the cases that are lesions without a box: their crop is the whole image (US-13).
+
+        Args:
+            names: The study's names of the cases to look at.
+
+        Returns:
+            How many of them have no box.
+        """
         return sum(name in self.without_box for name in names)
 
 

@@ -137,7 +137,15 @@ def join_volumes(
 
 
 def fits_volumes(cohort: Cohort) -> bool:
-    """Whether a cohort's images are folders of phases, or slices with a scale."""
+    """Tell whether a cohort consists of MRI exams: folders of phases, or slices with a scale.
+
+    Args:
+        cohort: The cohort.
+
+    Returns:
+        True where the first image is a folder or the cohort has the column `mm_per_px`. Without images, True
+        where it has the outcome `pcr`, or a column of images with no entry.
+    """
     columns = cohort.cases.columns
     if "image" not in columns:
         return "pcr" in columns
@@ -159,7 +167,16 @@ parts.add(
 
 
 def check_volumes(volumes: FileVolumes, names: list[str]) -> None:
-    """Headers of all volumes held together: the first that does not fit is named, with the others (MRI-01)."""
+    """Check the headers of volumes together, and that each case has at least two phases (MRI-01).
+
+    Args:
+        volumes: The volumes.
+        names: The cases to check.
+
+    Raises:
+        UserError: A volume cannot be used or does not fit the others of its case, or a case has one phase
+            alone; the message names the first cases.
+    """
     wrong = volumes.problems(names)
     if not wrong:
         _check_phases(volumes, names)

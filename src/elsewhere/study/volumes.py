@@ -29,10 +29,20 @@ def volumes_of(
     *,
     named: Callable[[str, str], str] = lambda dataset, case_id: f"{dataset}/{case_id}",
 ) -> FileVolumes:
-    """The volumes of every case that has an image, by 'DATASET/case_id'. No file is opened yet.
+    """Find the volumes of every case that has an image. No file is opened yet.
 
     A row with `mm_per_px` is a slice picture of three phases; any other `image` is a patient's folder of
-    NIfTI phases. A case without an image is not in it (`case in volumes` says so).
+    NIfTI phases. A case without an image is not in the result (`case in volumes` tells).
+
+    Args:
+        cohorts: One cohort or several.
+        named: Makes the name of a case from its dataset and id; 'DATASET/case_id' unless it is given.
+
+    Returns:
+        The volumes by the names of the cases.
+
+    Raises:
+        TypeError: The source of MRI that is registered reads something else than files.
     """
     if isinstance(cohorts, Cohort):
         held: Iterable[Cohort] = [cohorts]
@@ -52,7 +62,22 @@ def digests(
     cache: Path | None = None,
     progress: Report | None = None,
 ) -> dict[str, str]:
-    """`volumes.digest` of every case; files are read in threads, and only those that have changed."""
+    """Compute `volumes.digest` of every case. Files are read in threads, and only those that have changed.
+
+    Args:
+        volumes: The volumes.
+        cases: The cases to look at; None: all.
+        cache: A JSON file that remembers the digests of files by path, size and time of change; None: every
+            file is read.
+        progress: Called with what is done, how many files were read, and how many there are; None: nobody is
+            told.
+
+    Returns:
+        The digest of each case.
+
+    Raises:
+        UserError: A file does not exist.
+    """
     names = list(volumes.cases if cases is None else cases)
     told = _file_digests((path for name in names for path in volumes.files(name).phases), cache, progress)
     return {name: volumes.digest(name, of_file=told.__getitem__) for name in names}
@@ -65,7 +90,21 @@ def mask_digests(
     cache: Path | None = None,
     progress: Report | None = None,
 ) -> dict[str, str]:
-    """`volumes.mask_digest` of every case, in the same way."""
+    """Compute `volumes.mask_digest` of every case, with files read as in `digests`.
+
+    Args:
+        volumes: The volumes.
+        cases: The cases to look at; None: all.
+        cache: A JSON file that remembers the digests of files; None: every file is read.
+        progress: Called with what is done, how many files were read, and how many there are; None: nobody is
+            told.
+
+    Returns:
+        The digest of each case's mask.
+
+    Raises:
+        UserError: A file does not exist.
+    """
     names = list(volumes.cases if cases is None else cases)
     masks = (volumes.files(name).mask for name in names)
     told = _file_digests((path for path in masks if path is not None), cache, progress)
@@ -79,7 +118,24 @@ def voxel_digests(
     cache: Path | None = None,
     progress: Report | None = None,
 ) -> dict[str, str]:
-    """`volumes.voxel_digest` of every case: a volume is decoded once, and known by its file's bytes from then on."""
+    """Compute `volumes.voxel_digest` of every case: of the voxels, whatever the file's header or packing.
+
+    A volume is decoded once; from then on its digest is known by the bytes of its file.
+
+    Args:
+        volumes: The volumes.
+        cases: The cases to look at; None: all.
+        cache: A JSON file that remembers the digests of voxels; the digests of files are kept beside it in
+            volumes.json. None: every volume is decoded.
+        progress: Called with what is done, how many volumes were decoded, and how many there are; None:
+            nobody is told.
+
+    Returns:
+        The digest of each case.
+
+    Raises:
+        UserError: A file does not exist or cannot be decoded.
+    """
     names = list(volumes.cases if cases is None else cases)
     first = {name: volumes.files(name).phases[0] for name in names}
     of_file = _file_digests(first.values(), cache.with_name("volumes.json") if cache else None, progress)
@@ -135,8 +191,21 @@ def empty_masks(
     cache: Path | None = None,
     progress: Report | None = None,
 ) -> tuple[str, ...]:
-    """The cases of `digest` whose expert's mask holds no voxel; each mask is read once, and known by its
-    digest from then on. A mask that cannot be read is told where it is needed, not here."""
+    """Find the cases whose expert's mask holds no voxel.
+
+    Each mask is read once; from then on the answer is known by its digest. A mask that cannot be read is
+    reported where it is needed, not here.
+
+    Args:
+        volumes: The volumes.
+        digest: The digest of each mask by case, as from `mask_digests`; these cases are looked at.
+        cache: A JSON file that remembers the answers; None: every mask is read.
+        progress: Called with what is done, how many masks were read, and how many there are; None: nobody is
+            told.
+
+    Returns:
+        Those cases, in the order of `digest`.
+    """
     names = [name for name in digest if volumes.files(name).mask is not None]
     known = _read_cache(cache, width=1)
     todo = [name for name in names if digest[name] not in known]

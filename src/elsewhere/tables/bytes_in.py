@@ -82,6 +82,11 @@ def read_bytes(path: Path, options: TableOptions) -> bytes:
 
     Returns:
         Its bytes.
+
+    Raises:
+        UserError: The path is not a regular file, or its content is damaged.
+        SizeLimitError: The file, or what it unpacks to, is larger than the limit.
+        FileSystemError: The file cannot be read.
     """
     check_regular_file(path)
     try:

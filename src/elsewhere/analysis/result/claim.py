@@ -209,7 +209,12 @@ class Claim:
         return {key: value for key, value in out.items() if value not in (None, "")}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `model`, `task`, `digest`, `threshold`, `alpha`, `aim`, `primary`, `subgroups`,
+            `outcomes`, `population`, `describe` and `where`.
+        """
 
         def line(c: ClaimedMetric) -> dict[str, Any]:
             kept = {k: v for k, v in c.__dict__.items() if v is not None}

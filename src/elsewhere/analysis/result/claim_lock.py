@@ -71,7 +71,11 @@ class ShownVerdict:
     reading: Mapping[str, Scalar]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            The fields by name.
+        """
         out: dict[str, Any] = {name: getattr(self, name) for name in _TEXTS}
         return out | {"judged": self.judged} | {name: dict(getattr(self, name)) for name in _PARTS}
 
@@ -125,7 +129,11 @@ class Change:
     now: Scalar
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `field`, `before` and `now`.
+        """
         return {"field": self.field, "before": self.before, "now": self.now}
 
     def __str__(self) -> str:
@@ -242,7 +250,12 @@ class ClaimHistory:
         return out
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
+        """Return the entry of summary.json.
+
+        Returns:
+            A dictionary with `digest`, `locked_at`, `changed`, `changed_since`, `changes`,
+            `description_changes`, `reading_changes`, `sentences` and `history`.
+        """
         first = self.first
         return {
             "digest": self.now.digest,

@@ -63,7 +63,11 @@ class JudgedEquivalence:
     verdict: OverallVerdict
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the summary of the comparison."""
+        """Return the summary of the comparison.
+
+        Returns:
+            A dictionary with `task`, `metric`, `seed`, `resamples` and `verdict`.
+        """
         return {
             "task": self.task,
             "metric": self.metric,

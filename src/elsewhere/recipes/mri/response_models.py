@@ -32,6 +32,9 @@ class Model(Protocol):
         Args:
             x: (cases, columns), NaN where a value is missing.
             y: 0 or 1 per case.
+
+        Returns:
+            The fitted model.
         """
         ...
 

@@ -68,7 +68,15 @@ class PictureRecipe(Recipe):
 
     @classmethod
     def fingerprints(cls, spec: RecipeSpec, cases: Cases) -> npt.NDArray[np.uint64]:
-        """The pixels; the box too for a crop; the mask too where it is a channel or what is learnt."""
+        """The pixels; the box too for a crop; the mask too where it is a channel or what is learnt.
+
+        Args:
+            spec: The recipe as the study asks for it.
+            cases: The cases of the study.
+
+        Returns:
+            One number per case, a different one where what is seen differs.
+        """
         with_mask = cls.needs_truth(spec)
         with_box = settings_of(spec).input.kind == "roi" or with_mask
         return cases.fingerprints(with_box=with_box, with_mask=with_mask)
@@ -141,7 +149,15 @@ class PictureClassifier(PictureRecipe):
 
     @classmethod
     def samples(cls, training: Training, cases: Cases) -> int:
-        """At most: every epoch, with the rarer class drawn as often as the other."""
+        """At most: every epoch, with the rarer class drawn as often as the other.
+
+        Args:
+            training: The training, with its parts.
+            cases: The cases of the study.
+
+        Returns:
+            The number of samples.
+        """
         held = settings_of(training.recipe).training
         label = cases.label[cases.rows(training.train)]
         counts = np.bincount(label[label >= 0], minlength=2)

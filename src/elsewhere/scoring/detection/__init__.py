@@ -71,20 +71,51 @@ class DetectionTask(Task):
     stored_columns = ("n_lesions", "n_detected", "n_boxes", "n_false_positives")
 
     def resampled(self, scores: Scores, units: str) -> Clusters:
-        """Make the clusters: patients, or volumes as the challenge's study may have done (DBT-06)."""
+        """Make the clusters: patients, or volumes as the challenge's study may have done (DBT-06).
+
+        Args:
+            scores: The scores.
+            units: One of `resampling_units`.
+
+        Returns:
+            The clusters.
+        """
         return self.partition(scores, cluster="case_id" if units == "volumes" else "patient_id")
 
     def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
-        """Check the stored boxes of a detection by the scorer's own rules."""
+        """Check the stored boxes of a detection by the scorer's own rules.
+
+        Args:
+            cases: The stored table of scores.
+            events: The stored table of events, where the task writes one.
+            where: The folder of the result.
+
+        Raises:
+            UserError: A value that the task reads is not what it may be.
+        """
         check_stored_boxes(cases, events, where=where)
 
     def case_cost(self, scores: Scores) -> npt.NDArray[np.float64]:
-        """Count the missed lesions of each volume; NaN where none was missed."""
+        """Count the missed lesions of each volume; NaN where none was missed.
+
+        Args:
+            scores: The scores.
+
+        Returns:
+            The number of missed lesions for each volume; NaN where none was missed.
+        """
         missed = (scores.cases["n_lesions"] - scores.cases["n_detected"]).to_numpy(dtype=float)
         return np.where(missed > 0, missed, np.nan)
 
     def ranking_details(self, scores: Mapping[str, Scores]) -> tuple[dict[str, Any], list[str]]:
-        """Count how many algorithms find each lesion, and at what cost, under any protocol (DBT-08)."""
+        """Count how many algorithms find each lesion, and at what cost, under any protocol (DBT-08).
+
+        Args:
+            scores: The scores of each model, by its name, of the same cases.
+
+        Returns:
+            `difficulty`, where the results have the events for it; and a warning that names those without.
+        """
         from elsewhere.statistics.difficulty import events_by_nearest, lesion_difficulty, lesions_in
 
         events, without = {}, [name for name, one in scores.items() if one.events is None]
@@ -181,7 +212,21 @@ class DetectionTask(Task):
         protocol: Protocol,
         options: ScoreOptions,
     ) -> Scores:
-        """Make scores from saved scores and events; the cohort adds attributes and volumes left out."""
+        """Make scores from saved scores and events; the cohort adds attributes and volumes left out.
+
+        Args:
+            cohort: The cohort.
+            table: One row per case, with the columns that the task stores.
+            events: The stored events, where the task has any.
+            protocol: The rules.
+            options: What the user set besides the protocol.
+
+        Returns:
+            The scores.
+
+        Raises:
+            UserError: There are no events, a value is not allowed, or events and scores do not fit together.
+        """
         protocol = _with_matching(protocol, options)
         if events is None:
             raise UserError(
@@ -267,7 +312,17 @@ class DetectionTask(Task):
     def curves(
         self, scores: Scores, partition: Clusters, stream: WeightStream | None, options: ScoreOptions
     ) -> dict[str, Any]:
-        """Compute the FROC curves over positive volumes (`froc`) and all (`froc_all`), with bands."""
+        """Compute the FROC curves over positive volumes (`froc`) and all (`froc_all`), with bands.
+
+        Args:
+            scores: The scores.
+            partition: The clusters that are resampled.
+            stream: The weights of the resamples, for the bands; None for curves without bands.
+            options: What the user set besides the protocol.
+
+        Returns:
+            The curves by name; empty where the metrics are undefined. Without resamples they have no bands.
+        """
         evaluator = self.evaluator(scores, partition, options)
         if evaluator.undefined_reasons():
             return {}
@@ -302,6 +357,14 @@ class DetectionTask(Task):
         """Count how many lesions of each class come within the false-positive budgets, without ids.
 
         `lesion_table` has the lesions one by one.
+
+        Args:
+            scores: The scores.
+            partition: The clusters that are resampled.
+            options: What the user set besides the protocol.
+
+        Returns:
+            `lesions`, with the counts of all lesions and of each class.
         """
         table = lesion_table(scores)
         points = scores.protocol.detection.positive_operating_points

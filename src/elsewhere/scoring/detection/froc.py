@@ -385,7 +385,17 @@ class FrocEvaluator(Evaluator):
         return replace(self, events=replace(self.events, score=-ranks))
 
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
-        """Return None: a point of an interpolated curve is no sum over cases (ST-03)."""
+        """Return None: a point of an interpolated curve is no sum over cases (ST-03).
+
+        Args:
+            metric: The name of the metric.
+
+        Returns:
+            None.
+
+        Raises:
+            KeyError: If there is no such metric.
+        """
         self.index(metric)
         return None
 
@@ -398,6 +408,9 @@ class FrocEvaluator(Evaluator):
         """Count the volumes of each metric.
 
         Metrics over positive volumes count those alone; without any lesion every volume is undefined.
+
+        Returns:
+            (defined, undefined) number of volumes by metric name.
         """
         positive = int((self.lesions_of_case > 0).sum())
         if positive == 0:

@@ -115,17 +115,40 @@ class SegmentationTask(Task):
         )
 
     def case_cost(self, scores: Scores) -> npt.NDArray[np.float64]:
-        """Compute what each case lacks to a Dice of 1."""
+        """Compute what each case lacks to a Dice of 1.
+
+        Args:
+            scores: The scores.
+
+        Returns:
+            1 - Dice for each case.
+        """
         return 1 - pd.to_numeric(scores.cases["dice"]).to_numpy(dtype=float)
 
     def disparity(self, scores: Scores, evaluator: Evaluator, *, headline: str) -> Disparity:
-        """Compare Dice and NormHD together (MRI-04), where the table has both."""
+        """Compare Dice and NormHD together (MRI-04), where the table has both.
+
+        Args:
+            scores: The scores.
+            evaluator: Their metrics.
+            headline: The name of the metric that leads the report.
+
+        Returns:
+            The disparity of both metrics; that of the headline where one of them is missing.
+        """
         if {"dice", "norm_hd"} <= {spec.name for spec in evaluator.specs}:
             return Disparity.of_metrics(evaluator, ["dice", "norm_hd"])
         return super().disparity(scores, evaluator, headline=headline)
 
     def has_truth(self, cohort: Cohort) -> bool:
-        """Check whether any truth mask is there; in a participant's copy of the cohort none is."""
+        """Check whether any truth mask is there; in a participant's copy of the cohort none is.
+
+        Args:
+            cohort: The cohort.
+
+        Returns:
+            True where the file of at least one mask exists.
+        """
         if not super().has_truth(cohort):
             return False
         named = cohort.cases["mask"].dropna().astype("string")
@@ -134,7 +157,17 @@ class SegmentationTask(Task):
     def check(
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
     ) -> Checked:
-        """Open every pair and compare the grids, as scoring does; nothing is measured."""
+        """Open every pair and compare the grids, as scoring does; nothing is measured.
+
+        Args:
+            cohort: The cohort, with the truth.
+            predictions: The predictions.
+            protocol: The rules.
+            options: What the user set besides the protocol.
+
+        Returns:
+            Errors and warnings.
+        """
         try:
             _, truths, paths, _ = _joined(cohort, predictions, protocol, options)
             cohort_spacing(cohort)
@@ -148,7 +181,16 @@ class SegmentationTask(Task):
         return _checked([partial(opened, *pair) for pair in zip(truths, paths, strict=True)], options)
 
     def check_files(self, predictions: Predictions, cohort: Cohort | None, options: ScoreOptions) -> Checked:
-        """Read every mask by itself, and compare it with the grid of its image where the cohort has that."""
+        """Read every mask by itself, and compare it with the grid of its image where the cohort has that.
+
+        Args:
+            predictions: The predictions.
+            cohort: The cohort, for example for the grids of its images; None where there is none.
+            options: What the user set besides the protocol.
+
+        Returns:
+            Errors and warnings, and a note on how many masks were compared with the grid of their image.
+        """
         from elsewhere.predictions.mask_file import (
             check_same_grid,
             is_nifti,
@@ -196,6 +238,19 @@ class SegmentationTask(Task):
 
         A table with voxel counts (one of ours) is judged anew, by this protocol; the values of any other are
         taken as they are. A case that the table does not have is missing, and scored worst.
+
+        Args:
+            cohort: The cohort.
+            table: One row per case, with the columns that the task stores.
+            events: The stored events, where the task has any.
+            protocol: The rules.
+            options: What the user set besides the protocol.
+
+        Returns:
+            The scores.
+
+        Raises:
+            UserError: A column is missing, or a value is not what it may be.
         """
         where = "scores table"
         frame = table.rename(columns={a: b for a, b in _ALIASES.items() if b not in table.columns})
@@ -251,7 +306,17 @@ class SegmentationTask(Task):
         )
 
     def details(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> dict[str, Any]:
-        """Compute disparities, lesion-wise totals, reasons of invalid masks, and size strata (MRI-11)."""
+        """Compute disparities, lesion-wise totals, reasons of invalid masks, and size strata (MRI-11).
+
+        Args:
+            scores: The scores.
+            partition: The clusters that are resampled.
+            options: What the user set besides the protocol.
+
+        Returns:
+            `fairness_weight`, `disparity` and `invalid_reasons`; where the scores have what they need, also
+            `lesions` and `size_strata`.
+        """
         evaluator = self.evaluator(scores, partition, options)
         cases = scores.cases
         out: dict[str, Any] = {

@@ -97,14 +97,30 @@ class SlideTask(Task):
     case_columns = ()
 
     def case_cost(self, scores: Scores) -> npt.NDArray[np.float64] | None:
-        """Mark the slides of which the stage is wrong with 1."""
+        """Mark the slides of which the stage is wrong with 1.
+
+        Args:
+            scores: The scores.
+
+        Returns:
+            1 for each slide with a wrong stage, NaN for the others; None where the scores have no stages.
+        """
         if not {"stage_true", "stage_predicted"} <= set(scores.cases.columns):
             return None
         wrong = scores.cases["stage_true"] != scores.cases["stage_predicted"]
         return np.where(wrong.to_numpy(dtype=bool), 1.0, np.nan)
 
     def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
-        """Check that the points of a slide have a kind, a score and a slide of the scores."""
+        """Check that the points of a slide have a kind, a score and a slide of the scores.
+
+        Args:
+            cases: The stored table of scores.
+            events: The stored table of events, where the task writes one.
+            where: The folder of the result.
+
+        Raises:
+            UserError: A value that the task reads is not what it may be.
+        """
         if events is not None:
             check_stored_points(cases, events, where=where)
 
@@ -198,11 +214,27 @@ class SlideTask(Task):
         return self._finish(cases, events, protocol, extra=extra, flow=flow, warnings=warnings)
 
     def has_truth(self, cohort: Cohort) -> bool:
-        """Check whether the cohort has stages, patient stages or masks."""
+        """Check whether the cohort has stages, patient stages or masks.
+
+        Args:
+            cohort: The cohort.
+
+        Returns:
+            True where one of these columns is there.
+        """
         return any(name in cohort.cases.columns for name in ("stage", "patient_stage", "mask"))
 
     def check_files(self, predictions: Predictions, cohort: Cohort | None, options: ScoreOptions) -> Checked:
-        """Read every mask by itself; stages and points are in the table, which was read before."""
+        """Read every mask by itself; stages and points are in the table, which was read before.
+
+        Args:
+            predictions: The predictions.
+            cohort: The cohort, for example for the grids of its images; None where there is none.
+            options: What the user set besides the protocol.
+
+        Returns:
+            Errors and warnings; nothing where the predictions have no masks.
+        """
         if "path" not in predictions.table.columns:
             return Checked()
         errors = []
@@ -441,7 +473,17 @@ class SlideTask(Task):
     def curves(
         self, scores: Scores, partition: Clusters, stream: WeightStream | None, options: ScoreOptions
     ) -> dict[str, Any]:
-        """Compute the lesion FROC up to 8 false positives per slide, with a pointwise band over patients."""
+        """Compute the lesion FROC up to 8 false positives per slide, with a pointwise band over patients.
+
+        Args:
+            scores: The scores.
+            partition: The clusters that are resampled.
+            stream: The weights of the resamples, for the bands; None for curves without bands.
+            options: What the user set besides the protocol.
+
+        Returns:
+            `froc`; empty where there are no points or no lesions. Without resamples it has no band.
+        """
         evaluator = SlideEvaluator.build(scores.cases, scores.events, partition, scores.protocol.slides)
         x = np.linspace(0.0, 8.0, 161)
         y = evaluator.sensitivities(np.ones((1, partition.n_clusters), dtype=np.uint16), x)[0]
@@ -457,7 +499,16 @@ class SlideTask(Task):
         return {"froc": {**curve, "x_label": "False positives a slide", "y_label": "Lesion sensitivity"}}
 
     def details(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> dict[str, Any]:
-        """Compute the four-class and the two-class confusion matrices (LN-15)."""
+        """Compute the four-class and the two-class confusion matrices (LN-15).
+
+        Args:
+            scores: The scores.
+            partition: The clusters that are resampled.
+            options: What the user set besides the protocol.
+
+        Returns:
+            `confusion`, with both matrices; empty where the scores have no stages.
+        """
         cases = scores.cases
         if not {"stage_true", "stage_predicted"} <= set(cases.columns):
             return {}

@@ -25,9 +25,14 @@ class Coded(TypingProtocol):
     """The part of `scoring.groups.GroupCodes` that is needed here: this module knows no task."""
 
     @property
-    def codes(self) -> npt.NDArray[np.int16]: ...
+    def codes(self) -> npt.NDArray[np.int16]:
+        """The group of each case, from 0; -1 for none."""
+        ...
+
     @property
-    def names(self) -> tuple[str, ...]: ...
+    def names(self) -> tuple[str, ...]:
+        """The names of the groups."""
+        ...
 
 
 def as_codes(coded: Coded | npt.ArrayLike) -> tuple[npt.NDArray[np.int64], int]:

@@ -18,8 +18,24 @@ MOST_LIKES = 40
 
 
 def resolve_likes(content: dict[str, Any], *, where: str) -> None:
-    """Every model and recipe with `like` gets the other's keys; its own go before, and its own settings one
-    by one.
+    """Give every model and recipe with `like` the keys of the other one, in place.
+
+    The section's own keys replace those of the other; its tables, such as settings, are joined key by key.
+    `skip` and `baseline` are not taken over. A recipe without `recipe` is then the other section's recipe.
+
+    Args:
+        content: The content of the study file; its sections models and recipes are replaced.
+        where: The file, for messages.
+
+    Raises:
+        UserError: `like` names a section that does not exist, goes round in a circle, or leads through too
+            many sections.
+
+    Example:
+        >>> content = {"models": {"a": {"epochs": 2, "batch": 8}, "b": {"like": "a", "batch": 4}}}
+        >>> resolve_likes(content, where="study.toml")
+        >>> content["models"]["b"]
+        {'epochs': 2, 'batch': 4, 'like': 'a'}
     """
     for kind in ("models", "recipes"):
         held = content.get(kind)
@@ -56,7 +72,22 @@ def _resolved(held: Mapping[str, Any], kind: str, name: str, seen: tuple[str, ..
 
 
 def apply_profile(content: dict[str, Any], name: str | None, *, where: str) -> None:
-    """Lay `[profiles.NAME]` over the study: its tables are those of the study itself."""
+    """Lay `[profiles.NAME]` over a study, in place, and take the profiles out of it.
+
+    Args:
+        content: The content of the study file; the profile's tables are joined with the study's key by key.
+        name: The profile; None: none is applied.
+        where: The file, for messages.
+
+    Raises:
+        UserError: The study has no such profile (the message lists similar names), or it is not a table.
+
+    Example:
+        >>> content = {"study": {"name": "A"}, "profiles": {"quick": {"models": {"cnn": {"epochs": 1}}}}}
+        >>> apply_profile(content, "quick", where="study.toml")
+        >>> content
+        {'study': {'name': 'A'}, 'models': {'cnn': {'epochs': 1}}}
+    """
     profiles = content.pop("profiles", {})
     if name is None:
         return
@@ -72,7 +103,19 @@ def apply_profile(content: dict[str, Any], name: str | None, *, where: str) -> N
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables are joined key by key, anything else is replaced."""
+    """Join two tables key by key.
+
+    Args:
+        base: The table to start from.
+        over: The table whose values replace those of `base`; where both have a table, these are joined too.
+
+    Returns:
+        A new table; neither argument is changed.
+
+    Example:
+        >>> merged({"a": {"x": 1, "y": 2}, "b": [1, 2]}, {"a": {"y": 3}, "b": [4]})
+        {'a': {'x': 1, 'y': 3}, 'b': [4]}
+    """
     out = copy.deepcopy(dict(base))
     for key, value in over.items():
         held = out.get(key)

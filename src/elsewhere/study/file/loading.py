@@ -18,7 +18,11 @@ from elsewhere.untrusted import check_values, read_toml
 
 
 def shipped() -> dict[str, Path]:
-    """The studies that come with the package, by name."""
+    """List the studies that come with the package.
+
+    Returns:
+        Their files by name.
+    """
     import elsewhere.studies
 
     folder = Path(elsewhere.studies.__file__).parent
@@ -39,8 +43,27 @@ def load_study(
 ) -> StudyFile:
     """Read a study file, or a shipped study by its name, with the command line's changes.
 
-    `changes` are 'models.cnn.epochs=2': a path of keys and a TOML value (a bare word is a string). They come
-    after the `profile`, and both before `like` is worked out: a change to a model reaches what is like it.
+    The profile is applied first, then `changes`, then `seeds`, `only` and `ids`, and `like` is worked out after
+    them: a change to a model reaches what is like it.
+
+    Args:
+        source: A study file, or the name of a study that ships with the package.
+        data: The folder that {data} in the cohorts' sources stands for; None: the environment variable
+            `ELSEWHERE_DATA`, else `data` of the study file.
+        changes: Each a path of keys and a TOML value, such as 'models.cnn.epochs=2'; a bare word is a string.
+        seeds: The seeds in place of the file's; empty: those of the file.
+        ids: 'patient' or 'image', in place of the file's; None: as the file says.
+        only_models: The models and recipes to keep; empty: all.
+        only_inputs: The inputs to keep; empty: all.
+        only: The scenarios to keep; empty: as the file says.
+        profile: A profile of the study file to apply; None: none.
+
+    Returns:
+        The study, checked, with its path and the folder of its data.
+
+    Raises:
+        UserError: There is no such study, profile, model, input or folder of data; a change is not KEY=VALUE
+            or names no key; or the content is wrong, as for `parse_study`.
     """
     path = _find(source)
     content = _read(path)
@@ -70,7 +93,18 @@ def load_study(
 
 
 def parse_study(content: Mapping[str, Any], *, where: str) -> Study:
-    """A checked study from its TOML content; every mistake with its key, and near matches for a name."""
+    """Check the content of a study file.
+
+    Args:
+        content: The TOML content; profiles in it are left out.
+        where: The file, for messages.
+
+    Returns:
+        The study, every default filled in.
+
+    Raises:
+        UserError: A key is unknown (the message lists similar ones) or missing, or a value is not allowed.
+    """
     content = {name: part for name, part in content.items() if name != "profiles"}
     check_values(content, where=where, what="study file")
     try:

@@ -42,6 +42,8 @@ Kind = Literal["internal", "external", "leave-one-dataset-out", "folds", "nested
 
 
 class Section(BaseModel):
+    """A section of a study file: no key is accepted that it does not declare, and none is changed later."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
@@ -147,7 +149,21 @@ class InputSection(Section):
         return self
 
     def spec(self, size_px: int) -> InputSpec:
-        """`margin` is left at its default for the whole picture: a key must not depend on what is not used."""
+        """Make the specification of what a network sees.
+
+        For the whole picture the margin is left at its default: the key of a training must not depend on a
+        value that is not used.
+
+        Args:
+            size_px: The size of the square that the network sees, in pixels a side; the model sets it.
+
+        Returns:
+            The specification.
+
+        Example:
+            >>> InputSection(kind="roi", margin=0.2).spec(224).margin
+            0.2
+        """
         margin = self.margin if self.kind == "roi" else InputSpec().margin
         return InputSpec(kind=self.kind, size_px=size_px, margin=margin, outline=self.outline)
 
@@ -207,7 +223,20 @@ class ModelSection(Section):
         return value
 
     def recipe(self, *, weights: str = "", digest: str = "") -> ClassifierSettings:
-        """The recipe; `weights` and `digest` where the weights are a file, whose place must not count."""
+        """Make the settings of the classifier that this section describes.
+
+        Args:
+            weights: A label for the weights in place of the section's own value, for weights from a file, whose
+                path must not count; '': as the section says.
+            digest: The SHA-256 of the file of weights; '': they do not come from a file.
+
+        Returns:
+            The settings.
+
+        Example:
+            >>> ModelSection(network="vit-b-16", epochs=3).recipe().epochs
+            3
+        """
         values = {
             f.name: getattr(self, f.name)
             for f in dataclasses.fields(ClassifierSettings)
@@ -255,7 +284,12 @@ class FinderSection(Section):
     batch: Count = Field(16, description="Pictures a step.")
 
     def changes(self) -> dict[str, Any]:
-        """What differs from the finder's own recipe."""
+        """List the settings of the finder that this section sets.
+
+        Returns:
+            The values by name; `patience` is the number of epochs, so that no training is stopped early, and
+            `weights` is there only where the section names them.
+        """
         values: dict[str, Any] = {name: getattr(self, name) for name in ("epochs", "learning_rate", "batch")}
         return values | {"patience": self.epochs} | ({"weights": self.weights} if self.weights else {})
 

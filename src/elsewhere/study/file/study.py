@@ -94,13 +94,21 @@ class Study(Section):
         return section.model_copy(update={"verdict_margin": margin, "protocol": protocol})
 
     def pairs(self) -> Iterator[tuple[str, ModelSection, str, InputSection]]:
-        """Every model with each of its inputs."""
+        """Go through every model with each of its inputs.
+
+        Yields:
+            The model's name, its section, the input's name, and the input's section.
+        """
         for model, section in self.models.items():
             for name in section.inputs or tuple(self.inputs):
                 yield model, section, name, self.inputs[name]
 
     def to_dict(self) -> dict[str, Any]:
-        """The study as data, every default written out."""
+        """Convert the study to data for JSON, every default written out.
+
+        Returns:
+            The sections by name.
+        """
         return self.model_dump(mode="json")
 
 
@@ -123,7 +131,13 @@ def _check_tasks(names: Iterable[str]) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StudyFile:
-    """A study with where it stands: relative paths are relative to the file."""
+    """A study with its location: paths in it are relative to its file.
+
+    Args:
+        study: The study, checked.
+        path: The study file.
+        data: The folder that {data} in the cohorts' sources stands for; None where it is not known.
+    """
 
     study: Study
     path: Path
@@ -131,10 +145,21 @@ class StudyFile:
 
     @property
     def name(self) -> str:
+        """The study's name."""
         return self.study.study.name
 
     def source_of(self, cohort: CohortSection) -> Path:
-        """The cohort's folder or file, with {data} filled in."""
+        """Find the folder or file of a cohort, with {data} filled in.
+
+        Args:
+            cohort: A section of the study.
+
+        Returns:
+            The path; it need not exist.
+
+        Raises:
+            UserError: The source contains {data}, and the folder of the data is not known.
+        """
         text = cohort.source
         if "{data}" in text:
             if self.data is None:
@@ -148,6 +173,13 @@ class StudyFile:
         return path if path.is_absolute() else self.path.parent / path
 
     def file_of(self, text: str) -> Path:
-        """A file named in the study, relative to it."""
+        """Find a file that the study names.
+
+        Args:
+            text: A path as it stands in the study file: relative to that file, or absolute; `~` is filled in.
+
+        Returns:
+            The path; it need not exist.
+        """
         path = Path(text).expanduser()
         return path if path.is_absolute() else self.path.parent / path
