@@ -124,7 +124,7 @@ def _open(file: StudyFile, section: CohortSection, cache: Path | None, *, where:
             where=str(source),
             fix="Give the folder that holds the published sets: --data DIR."
             if "{data}" in section.source
-            else "Mend source in the study file: it is relative to that file.",
+            else "Correct 'source' in the study file; it is relative to that file.",
         )
     if section.reader:
         cohort = _read_once(section, source, cache)
