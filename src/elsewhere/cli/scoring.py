@@ -75,7 +75,10 @@ def score(
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
     reference_site: Annotated[
-        str | None, typer.Option(help="The site where the model is at home; every other gets a verdict.")
+        str | None,
+        typer.Option(
+            help="The site where the model was developed; every other site gets a verdict in comparison with it."
+        ),
     ] = None,
     margin: Annotated[
         float | None, typer.Option(help="With --reference-site: the difference that would not matter.")
@@ -149,7 +152,10 @@ def summarise(
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
     reference_site: Annotated[
-        str | None, typer.Option(help="The site where the model is at home; every other gets a verdict.")
+        str | None,
+        typer.Option(
+            help="The site where the model was developed; every other site gets a verdict in comparison with it."
+        ),
     ] = None,
     margin: Annotated[
         float | None, typer.Option(help="With --reference-site: the difference that would not matter.")
