@@ -182,7 +182,8 @@ def chance() -> str:
     held, tested = held[held["status"] == "ranked"], tested_of().reset_index()
     rows = []
     for recipe in [r for r in WORDS if r in set(held["method"])]:
-        part = held[(held["method"] == recipe) & (held["kind"] == "external")]
+        pairs = held["board"].str.contains(">")  # the board "external" pools them
+        part = held[(held["method"] == recipe) & (held["kind"] == "external") & pairs]
         tests = tested[(tested["method"] == recipe) & tested["board"].isin(part["board"])]
         cells = [word(recipe), number(part["auroc"].mean()), number(part["balanced_accuracy"].mean())]
         cells += [f"{int((tests[c] < 0.05).sum())} of {len(tests)}" for c in ("p", "p_holm")]
