@@ -93,8 +93,8 @@ def study_file() -> str:
         "# Study file\n",
         "A study is a TOML file ([how to run one](../how-to/run-a-study.md)). A key that is not on this page is refused, "
         "and the message lists similar ones. `[study]` and one `[[cohort]]` are required, and one `[inputs.NAME]` "
-        "and one `[models.NAME]` (networks on pictures: breast ultrasound) or one `[tasks.NAME]` and one `[recipes.NAME]` "
-        "(published methods on volumes: MRI), or both. Everything else has a default; for networks it is that of the "
+        "and one `[models.NAME]` (networks on pictures, such as breast ultrasound) or one `[tasks.NAME]` and one `[recipes.NAME]` "
+        "(methods on volumes, such as breast MRI, or on data of another package), or both: a study may have pictures and volumes. Everything else has a default; for networks it is that of the "
         "published ultrasound study. On the command line, `--set models.cnn.epochs=2` changes a key, `--set cohort.0.source=DIR` "
         "an element of a list.\n",
         f"Studies of the package, by name: {', '.join(f'`{name}`' for name in study.shipped())}.\n",
@@ -132,16 +132,20 @@ def recipes() -> str:
     parts = [
         MADE,
         "# Recipes\n",
-        "A recipe is a published method that trains on some cases and predicts others: a mask, or a probability of pCR, or "
-        "both. A study names it under [`[recipes.NAME]`](study-file.md#recipesname), with `settings`. `elsewhere recipes` "
+        "A recipe is a method, mostly a published one, that trains on some cases and predicts others: a mask, a probability or "
+        "boxes. A study names it under [`[recipes.NAME]`](study-file.md#recipesname), with `settings`; the networks on pictures "
+        "(`picture-classifier`, `lesion-finder`) are set up by `[models.NAME]`, `[inputs.NAME]` and `[finder]`. `elsewhere recipes` "
         "prints this list together with the recipes of other packages "
-        "([bring your own](../how-to/bring-your-own-recipe.md)). *Sees* is what it is given of the cases that it "
-        "predicts: the challenge withholds clinical columns there, and no recipe sees their masks or outcomes. "
-        "*Version* is part of a training's key, and goes up when the same job would give other numbers. *Kept*: its weights "
-        "can be saved and [used at another hospital](../how-to/use-a-kept-model.md). "
+        "([bring your own](../how-to/bring-your-own-recipe.md)).\n",
+        "*Tasks* are those that a recipe is made for. `random` also answers every other task whose answers can be drawn, and `clinical` every "
+        "other task that is answered with a probability: where `tasks` of its section names the task, or where the study has no task "
+        "that it is made for. *Sees* is what it is given of the cases that it "
+        "predicts: the challenge withholds clinical columns there, and no recipe sees their masks or outcomes unless this column names them. "
+        "*Saved*: its weights can be saved and [used at another hospital](../how-to/use-a-kept-model.md). "
+        "*Version* is part of a training's key, and goes up when the same job would give other numbers. "
         "Settings without a remark are explained by their name; an empty `patch`, `widths` or `blocks` and a `batch` of 0 "
         "are planned from the training set.\n",
-        "| recipe | tasks | sees | kept | version | |",
+        "| recipe | tasks | sees | saved | version | |",
         "|---|---|---|---|---|---|",
     ]
     parts += [

@@ -11,10 +11,10 @@ from results_pages.tables import RESULTS, Tables, interval, number, table
 
 STUDY = Tables(RESULTS / "mri-response")
 TABLES = (
-    "chance", "could_see", "drop", "fairness", "groups", "home_and_elsewhere",
+    "chance", "drop", "fairness", "groups", "minimum_detectable_effects", "transfers",
 )  # fmt: skip
 LEADERBOARD = [
-    "board", "kind", "recipe", "baseline", "seeds", "cases", "patients", "rank", "rank_lo", "rank_hi", "status",
+    "board", "kind", "method", "baseline", "seeds", "cases", "patients", "rank", "rank_lo", "rank_hi", "status",
     "reason",
     *(f"{m}{end}" for m in ("auroc", "balanced_accuracy", "sensitivity", "specificity", "fairness", "combined")
       for end in ("", "_lo", "_hi")),
@@ -85,8 +85,8 @@ def word(recipe: str) -> str:
     return WORDS.get(recipe, recipe)
 
 
-def could_see() -> str:
-    held = STUDY.read("could_see")
+def smallest_effects() -> str:
+    held = STUDY.read("minimum_detectable_effects")
     held = held[held["task"] == "response"]
     rows = [
         [
@@ -105,7 +105,7 @@ def could_see() -> str:
 def tested_of() -> pd.DataFrame:
     """The chance test that stands in each board: of the model that says the mean of the seeds' probabilities."""
     held = STUDY.read("chance")
-    return held[held["in_board"].astype(str) == "True"].set_index(["board", "recipe"])
+    return held[held["in_board"].astype(str) == "True"].set_index(["board", "method"])
 
 
 def board(name: str) -> str:
@@ -116,15 +116,15 @@ def board(name: str) -> str:
     rows = []
     for r in held.to_dict(orient="records"):
         if r["status"] != "ranked":
-            rows.append([word(r["recipe"]), "", "", "", "", str(r["reason"])])
+            rows.append([word(r["method"]), "", "", "", "", str(r["reason"])])
             continue
         rows.append(
             [
-                word(r["recipe"]),
+                word(r["method"]),
                 str(int(r["seeds"])),
                 interval(r["auroc"], r["auroc_lo"], r["auroc_hi"]),
                 interval(r["balanced_accuracy"], r["balanced_accuracy_lo"], r["balanced_accuracy_hi"]),
-                _p(tested, name, r["recipe"]),
+                _p(tested, name, r["method"]),
                 interval(r["fairness"], r["fairness_lo"], r["fairness_hi"]),
             ]
         )
@@ -139,17 +139,17 @@ def _p(tested: pd.DataFrame, name: str, recipe: str) -> str:
 
 
 def matrix(recipe: str) -> str:
-    """From each to each: AUC with its interval; home on the diagonal by folds."""
+    """From each to each: AUC with its interval; internal results, by folds, on the diagonal."""
     held = STUDY.read("leaderboard")
-    held = held[held["recipe"] == recipe]
-    home = STUDY.read("home_and_elsewhere")
-    home = home[(home["recipe"] == recipe) & (home["kind"] == "external")]
+    held = held[held["method"] == recipe]
+    found = STUDY.read("transfers")
+    found = found[(found["method"] == recipe) & (found["kind"] == "external")]
     rows = []
     for source in DATASETS:
         cells = [source]
         for target in DATASETS:
             if source == target:
-                own = home[home["source"] == source]["home"].dropna()
+                own = found[found["source"] == source]["internal"].dropna()
                 cells.append(f"**{number(float(own.iloc[0]))}**" if len(own) else "")
                 continue
             one = held[held["board"] == f"{source}>{target}"]
@@ -157,12 +157,12 @@ def matrix(recipe: str) -> str:
             cells.append("" if r is None else interval(r["auroc"], r["auroc_lo"], r["auroc_hi"]))
         rows.append(cells)
     rest = ["the other two"]
-    lodo = STUDY.read("home_and_elsewhere")
-    lodo = lodo[(lodo["recipe"] == recipe) & (lodo["kind"] == LEFT_OUT)]
+    lodo = STUDY.read("transfers")
+    lodo = lodo[(lodo["method"] == recipe) & (lodo["kind"] == LEFT_OUT)]
     for target in DATASETS:
         one = lodo[lodo["target"] == target]
         rest.append(
-            interval(*(float(one[c].iloc[0]) for c in ("elsewhere", "elsewhere_lo", "elsewhere_hi")))
+            interval(*(float(one[c].iloc[0]) for c in ("external", "external_lo", "external_hi")))
             if len(one)
             else ""
         )
@@ -172,7 +172,7 @@ def matrix(recipe: str) -> str:
 
 def matrices() -> str:
     held = STUDY.read("leaderboard")
-    order = [r for r in WORDS if r in set(held["recipe"]) and r != "random"]
+    order = [r for r in WORDS if r in set(held["method"]) and r != "random"]
     return "\n".join(matrix(recipe) for recipe in order)
 
 
@@ -181,9 +181,10 @@ def chance() -> str:
     held = STUDY.read("leaderboard")
     held, tested = held[held["status"] == "ranked"], tested_of().reset_index()
     rows = []
-    for recipe in [r for r in WORDS if r in set(held["recipe"])]:
-        part = held[(held["recipe"] == recipe) & (held["kind"] == "external")]
-        tests = tested[(tested["recipe"] == recipe) & tested["board"].isin(part["board"])]
+    for recipe in [r for r in WORDS if r in set(held["method"])]:
+        pairs = held["board"].str.contains(">")  # the board "external" pools them
+        part = held[(held["method"] == recipe) & (held["kind"] == "external") & pairs]
+        tests = tested[(tested["method"] == recipe) & tested["board"].isin(part["board"])]
         cells = [word(recipe), number(part["auroc"].mean()), number(part["balanced_accuracy"].mean())]
         cells += [f"{int((tests[c] < 0.05).sum())} of {len(tests)}" for c in ("p", "p_holm")]
         rows.append(cells)
@@ -195,13 +196,13 @@ def drop() -> str:
     held = STUDY.read("drop")
     rows = [
         [
-            f"{word(r['recipe'])}, {'one to another' if r['kind'] == 'external' else 'the other two'}",
-            number(r["home"]),
-            number(r["elsewhere"]),
+            f"{word(r['method'])}, {'one to another' if r['kind'] == 'external' else 'the other two'}",
+            number(r["internal"]),
+            number(r["external"]),
             interval(r["difference"], r["lo"], r["hi"], sign=True),
         ]
         for r in held.to_dict(orient="records")
-        if r["recipe"] != "random"
+        if r["method"] != "random"
     ]
     return table(["recipe", "internal AUC", "external AUC", "difference, 95 % t interval"], rows)
 
@@ -234,12 +235,12 @@ def groups() -> str:
     if held.empty:
         return ""
     shown = [
-        r for r in ("clinical", "radiomics", "segmentation-xgboost", "slice-cnn") if r in set(held["recipe"])
+        r for r in ("clinical", "radiomics", "segmentation-xgboost", "slice-cnn") if r in set(held["method"])
     ]
-    held = held[held["recipe"].isin(shown) & held["variable"].isin(["age", "menopausal_status", "subtype"])]
+    held = held[held["method"].isin(shown) & held["variable"].isin(["age", "menopausal_status", "subtype"])]
     rows = []
     for (variable, group), part in held.groupby(["variable", "group"], sort=False):
-        by = {r["recipe"]: r for r in part.to_dict(orient="records")}
+        by = {r["method"]: r for r in part.to_dict(orient="records")}
         any_row = next(iter(by.values()))
         cells = [f"{variable.replace('_', ' ')}: {group}", str(any_row["patients"])]
         for recipe in shown:
@@ -253,10 +254,10 @@ def flagged() -> str:
     """Whether any scored gap between groups is more than the groups' sizes alone would give."""
     held = STUDY.read("fairness")
     scored = held[
-        held["scored"].astype(str).eq("True") & held["variable"].ne("all") & held["recipe"].ne("random")
+        held["scored"].astype(str).eq("True") & held["variable"].ne("all") & held["method"].ne("random")
     ]
     found = scored[scored["flagged"].astype(str) == "True"]
-    names = [f"{word(r['recipe'])} by {r['variable'].replace('_', ' ')}" for r in found.to_dict("records")]
+    names = [f"{word(r['method'])} by {r['variable'].replace('_', ' ')}" for r in found.to_dict("records")]
     told = (
         f"flagged after Holm's correction: {', '.join(names)}"
         if names
@@ -267,7 +268,7 @@ def flagged() -> str:
 
 def lacking() -> str:
     """Recipes of the study without a run here."""
-    held = set(STUDY.read("leaderboard")["recipe"])
+    held = set(STUDY.read("leaderboard")["method"])
     lost = [word(recipe) for recipe in WORDS if recipe not in held]
     return f"Not run yet: {', '.join(lost)} (it wants a GPU)." if lost else ""
 
@@ -280,7 +281,7 @@ def about() -> str:
 def page() -> str:
     """The whole page."""
     blocks = {
-        "could_see": could_see,
+        "smallest_effects": smallest_effects,
         "left_out": lambda: board(LEFT_OUT),
         "folds": lambda: board("folds"),
         "matrices": matrices,

@@ -38,7 +38,7 @@ def board(kind: str) -> str:
     rows = [
         [
             f"{int(r['rank'])} [{int(r['rank_lo'])}, {int(r['rank_hi'])}]",
-            word(r["recipe"]),
+            word(r["method"]),
             interval(r["dice"], r["dice_lo"], r["dice_hi"]),
             f"{r['hausdorff_mm']:.1f} [{r['hausdorff_mm_lo']:.1f}, {r['hausdorff_mm_hi']:.1f}]",
             interval(r["norm_hd"], r["norm_hd_lo"], r["norm_hd_hi"]),
@@ -67,14 +67,14 @@ def drop() -> str:
     ]
     rows = [
         [
-            word(r["recipe"]),
-            number(r["home"]),
-            interval(r["elsewhere"], r["elsewhere_lo"], r["elsewhere_hi"]),
+            word(r["method"]),
+            number(r["internal"]),
+            interval(r["external"], r["external_lo"], r["external_hi"]),
             interval(*(r.get(part) for part in ("difference", "lo90", "hi90")), sign=True),
-            number(r.get("smallest_drop")),
-            str(r["word"]),
+            number(r.get("smallest_detectable_drop")),
+            str(r["verdict"]),
         ]
-        for r in STUDY.read("home_and_elsewhere").to_dict(orient="records")
+        for r in STUDY.read("transfers").to_dict(orient="records")
     ]
     return table(head, rows)
 
@@ -86,12 +86,12 @@ def cases_by_site() -> pd.DataFrame:
 
 def sites() -> str:
     held = cases_by_site()
-    shown = list(dict.fromkeys(held["recipe"]))
+    shown = list(dict.fromkeys(held["method"]))
     rows = []
     for site, part in held.groupby("site"):
         cells = [str(site), str(part["case_id"].nunique())]
         for recipe in shown:
-            mine = part[part["recipe"] == recipe]
+            mine = part[part["method"] == recipe]
             cells.append(f"{mine['dice'].mean():.3f} ({int((mine['dice'] < 0.1).sum())})")
         rows.append(cells)
     return table(["site", "patients", *(word(r) for r in shown)], rows)
@@ -108,7 +108,7 @@ def in_vain() -> str:
             number(part["in_vain_elsewhere"].median(), 2),
             number(part["missed"].median(), 2),
         ]
-        for (recipe, site), part in held.groupby(["recipe", "site"], sort=False)
+        for (recipe, site), part in held.groupby(["method", "site"], sort=False)
     ]
     head = [
         "recipe",
@@ -132,20 +132,20 @@ def attempts() -> str:
         "external combined",
     ]
     rows = []
-    for recipe in dict.fromkeys(STUDY.read("trainings")["recipe"]):
+    for recipe in dict.fromkeys(STUDY.read("trainings")["method"]):
         for attempt, folder in (("first", "first/"), ("this", "")):
-            steps = STUDY.read(f"{folder}trainings").set_index("recipe").loc[recipe, "steps"]
-            held = STUDY.read(f"{folder}leaderboard").set_index(["kind", "recipe"])
-            home, away = held.loc["internal", recipe], held.loc["external", recipe]
+            steps = STUDY.read(f"{folder}trainings").set_index("method").loc[recipe, "steps"]
+            held = STUDY.read(f"{folder}leaderboard").set_index(["kind", "method"])
+            internal, external = held.loc["internal", recipe], held.loc["external", recipe]
             rows.append(
                 [
                     word(recipe),
                     attempt,
                     str(int(steps)),
-                    interval(home["dice"], home["dice_lo"], home["dice_hi"]),
-                    interval(away["dice"], away["dice_lo"], away["dice_hi"]),
-                    interval(away["norm_hd"], away["norm_hd_lo"], away["norm_hd_hi"]),
-                    number(away["combined"]),
+                    interval(internal["dice"], internal["dice_lo"], internal["dice_hi"]),
+                    interval(external["dice"], external["dice_lo"], external["dice_hi"]),
+                    interval(external["norm_hd"], external["norm_hd_lo"], external["norm_hd_hi"]),
+                    number(external["combined"]),
                 ]
             )
     return table(head, rows)
@@ -164,7 +164,7 @@ def trainings() -> str:
     ]
     rows = [
         [
-            word(r["recipe"]),
+            word(r["method"]),
             f"{r['patch']} at {r['spacing_mm']}",
             str(int(r["batch"])),
             str(int(r["steps"])),
@@ -189,7 +189,7 @@ def costs() -> str:
     ]
     rows = [
         [
-            word(r["recipe"]),
+            word(r["method"]),
             "yes" if str(r["mirror"]) == "True" else "no",
             f"{number(r['controlled_seconds'], 2)} ({number(r['controlled_q1'], 2)} to {number(r['controlled_q3'], 2)})",
             number(r["case_seconds_most"], 2),
@@ -236,10 +236,10 @@ def made() -> str:
 def page() -> str:
     """The whole page."""
     blocks = {
-        "home": lambda: board("internal"),
-        "elsewhere": lambda: board("external"),
-        "n_home": lambda: cases("internal"),
-        "n_elsewhere": lambda: cases("external"),
+        "internal": lambda: board("internal"),
+        "external": lambda: board("external"),
+        "n_internal": lambda: cases("internal"),
+        "n_external": lambda: cases("external"),
         "drop": drop,
         "sites": sites,
         "in_vain": in_vain,

@@ -17,6 +17,7 @@ TABLES = (
     "datasets",
     "drop",
     "ensembles",
+    "external_scenarios",
     "found_boxes",
     "lesion_against_normal",
     "margins",
@@ -26,7 +27,6 @@ TABLES = (
     "selection",
     "selection_attempts",
     "selection_without_outline",
-    "transfers",
     "without_dataset",
 )
 SCENARIO_COLUMNS = [
@@ -73,8 +73,8 @@ RUN_COLUMNS = [
 def take(name: str, study: Path) -> None:
     """Copy a finished study's tables (name: patient, image, sources, ...): no case and no picture."""
     held = STUDY.part(name)
-    held.copy(study / "report" / "tables", TABLES, {"scenarios": SCENARIO_COLUMNS, "runs": RUN_COLUMNS})
-    held.write(pd.read_csv(study / "trainings.csv").drop(columns=["unit"]), "trainings")
+    held.copy(study / "report" / "tables", TABLES, {"scenarios": SCENARIO_COLUMNS, "run_metrics": RUN_COLUMNS})
+    held.write(pd.read_csv(study / "trainings.csv").drop(columns=["training", "notes", "details"]), "trainings")
     summary = json.loads((study / "report" / "summary.json").read_text())
     held.write_facts(summary["provenance"], "provenance")
 
@@ -98,13 +98,14 @@ def take_leak(image: Path, patient: Path) -> None:
     held = held[held["part"] == "test"]
     rows = []
     for run, part in held.groupby("run", sort=False):
-        scenario, model, input_, seed = str(run).split("|")
+        scenario, method, _, seed = str(run).split("|")
+        model, _, input_ = method.partition("-")
         if ">" in scenario:
             continue
         split = pd.read_csv(image / "splits" / f"{scenario}_seed-{seed}.csv")
         seen = set(split.loc[split["part"].isin(["train", "validation"]), "case"].map(group))
         leaked = part["case"].map(group).isin(seen).to_numpy()
-        score, label = (part["logit_malignant"] - part["logit_benign"]).to_numpy(), part["label"].to_numpy()
+        score, label = (part["logit_positive"] - part["logit_negative"]).to_numpy(), part["label"].to_numpy()
         rows.append(
             {
                 "dataset": scenario,
@@ -178,7 +179,7 @@ def word(name: str) -> str:
 
 
 def table_3(name: str) -> str:
-    """Internal and external AUROC and balanced accuracy, ECE and NLL, beside the paper's table 3."""
+    """Internal and external AUROC and balanced accuracy, ECE and NLL, next to the paper's table 3."""
     overall = STUDY.part(name).read("overall")
     parts = []
     for metric, title in (("auroc", "AUROC"), ("bacc", "Balanced accuracy")):
@@ -191,10 +192,10 @@ def table_3(name: str) -> str:
                 row.append(
                     interval(r[f"{kind}_{metric}"], r[f"{kind}_{metric}_lo"], r[f"{kind}_{metric}_hi"])
                 )
-                paper = r.get(f"paper_{kind}_{metric}", math.nan)
+                paper = r.get(f"published_{kind}_{metric}", math.nan)
                 lo, hi = (
-                    r.get(f"paper_{kind}_{metric}_lo", math.nan),
-                    r.get(f"paper_{kind}_{metric}_hi", math.nan),
+                    r.get(f"published_{kind}_{metric}_lo", math.nan),
+                    r.get(f"published_{kind}_{metric}_hi", math.nan),
                 )
                 row.append(interval(paper, lo, hi))
             rows.append(row)
@@ -209,7 +210,7 @@ def table_3(name: str) -> str:
             for metric in ("ece", "nll"):
                 for state in ("raw", "cal"):
                     ours = r.get(f"{kind}_{metric}_{state}", math.nan)
-                    paper = r.get(f"paper_{kind}_{metric}_{state}", math.nan)
+                    paper = r.get(f"published_{kind}_{metric}_{state}", math.nan)
                     cells.append(number(ours) + (f" ({number(paper)})" if number(paper) else ""))
             rows.append(cells)
     head = ["ours (paper)", "ECE raw", "ECE calibrated", "NLL raw", "NLL calibrated"]
@@ -243,8 +244,8 @@ def paired(name: str) -> str:
                 f"{word(r['a_model'])}, {r['kind']}, {r['metric'].replace('_', ' ')}",
                 interval(r["difference"], r["lo"], r["hi"], sign=True),
                 f"{r['p']:.2g}",
-                interval(r["paper_difference"], r["paper_lo"], r["paper_hi"], sign=True),
-                "" if pd.isna(r["paper_p"]) else str(r["paper_p"]),
+                interval(r["published_difference"], r["published_lo"], r["published_hi"], sign=True),
+                "" if pd.isna(r["published_p"]) else str(r["published_p"]),
             ]
         )
     return table(["crop minus whole image", "ours", "p", "paper", "p"], rows)
@@ -258,7 +259,7 @@ def without(name: str) -> str:
             f"{word(r['model'])}, {word(r['input'])}, {r['metric'].replace('_', ' ')}",
             number(r["all"]),
             interval(r["value"], r["lo"], r["hi"]),
-            number(r["paper_value"]),
+            number(r["published_value"]),
         ]
         for r in held.to_dict(orient="records")
         if r["metric"] in ("auroc", "balanced_accuracy")

@@ -28,7 +28,7 @@ CONFIGURATIONS = (
 
 
 def write_figures(results: Path, images: Path) -> list[Path]:
-    """One SVG a figure, on white, so that a dark page shows it too."""
+    """One SVG per figure, on white, so that a dark page shows it too."""
     written = []
     for name, draw in FIGURES.items():
         with canvas.drawing():
@@ -41,8 +41,8 @@ def write_figures(results: Path, images: Path) -> list[Path]:
     return written
 
 
-def home_and_elsewhere(results: Path) -> Figure:
-    """Mean AUROC at home and elsewhere, the paper's beside it, for what was trained here."""
+def internal_and_external(results: Path) -> Figure:
+    """Mean internal and external AUROC with the paper's values, for what was trained here."""
     rows: list[dict[str, Any]] = []
     for folder, model, input_, name in CONFIGURATIONS:
         table = pd.read_csv(results / folder / "overall.csv")
@@ -50,7 +50,7 @@ def home_and_elsewhere(results: Path) -> Figure:
         row: dict[str, Any] = {"name": name}
         for kind in ("internal", "external"):
             row[kind] = float(held[f"{kind}_auroc"])
-            row[f"{kind}_published"] = float(held[f"paper_{kind}_auroc"])
+            row[f"{kind}_published"] = float(held[f"published_{kind}_auroc"])
         rows.append(row)
     return bars(rows, canvas.LIGHT, axis="mean AUROC")
 
@@ -87,7 +87,7 @@ def left_out(results: Path) -> Figure:
 
 
 FIGURES: dict[str, Callable[[Path], Figure]] = {
-    "home-and-elsewhere": home_and_elsewhere,
+    "internal-and-external": internal_and_external,
     "transfers-crop": transfers("roi"),
     "transfers-whole": transfers("whole"),
     "left-out": left_out,

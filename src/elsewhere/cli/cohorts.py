@@ -114,7 +114,7 @@ def cohort_duplicates(
         bool,
         typer.Option(
             "--keep-duplicates-together/--no-keep-duplicates-together",
-            help="Merge patients that share a picture into one group, which a partition may not split.",
+            help="Merge patients that share a picture into one group, which no split divides.",
         ),
     ] = True,
     threads: ThreadsOpt = None,

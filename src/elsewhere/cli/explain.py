@@ -13,13 +13,17 @@ from elsewhere.cli.studies import DataOpt, SetOpt, StudyArg
 
 
 @app.command(
-    epilog="Example: elsewhere explain ultrasound --run 'BUSI>BUS-BRA|cnn|roi' --choose 4 --pictures --out maps"
+    epilog="Example: elsewhere explain ultrasound --run 'BUSI>BUS-BRA|cnn-roi' --choose 4 --pictures --out maps"
 )
 def explain(
     study: StudyArg,
     out: OutOpt,
     run: Annotated[
-        str, typer.Option("--run", help="How the runs' names begin: 'BUSI>BUS-BRA|cnn|roi|1' (see runs.csv).")
+        str,
+        typer.Option(
+            "--run",
+            help="The beginning of the runs' names: 'BUSI>BUS-BRA|cnn-roi|classification|1' (see runs.csv).",
+        ),
     ],
     replace: ReplaceOpt = False,
     cases: Annotated[
@@ -28,17 +32,18 @@ def explain(
     choose: Annotated[
         int,
         typer.Option(
-            min=0, help="Else so many by rule: surest right and wrong, malignant and benign, in turn."
+            min=0,
+            help="Without --cases: this many, chosen by rule: in turn the most certain right and wrong answers, malignant and benign.",
         ),
     ] = 4,
     measure: Annotated[
-        int, typer.Option(min=0, help="Further cases, drawn, on which the numbers rest too.")
+        int, typer.Option(min=0, help="Further cases, drawn at random, on which the numbers also rest.")
     ] = 16,
     method: Annotated[
         str, typer.Option(help="grad-cam or occlusion; default: grad-cam for a CNN, occlusion for a ViT.")
     ] = "",
     pictures: Annotated[
-        bool, typer.Option("--pictures", help="Write a PNG a chosen case; without it only numbers.")
+        bool, typer.Option("--pictures", help="Write one PNG per chosen case; without it only numbers.")
     ] = False,
     no_sanity: Annotated[
         bool, typer.Option("--no-sanity", help="Leave out the check against random weights.")

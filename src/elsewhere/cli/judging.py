@@ -205,7 +205,7 @@ def equivalence(
     ] = None,
     alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Level of each one-sided test.")] = 0.05,
     split_by: Annotated[
-        str | None, typer.Option(help="With one result: the column that parts its cases.")
+        str | None, typer.Option(help="With one result: the column that divides its cases.")
     ] = None,
     reference: Annotated[
         str | None, typer.Option(help="With --split-by: the value that is the reference (ID).")
@@ -257,7 +257,7 @@ def plan_sample(
     alpha: Annotated[float, typer.Option()] = 0.05,
     power: Annotated[float, typer.Option()] = 0.8,
     prevalence: Annotated[float, typer.Option(help="Share of positives.")] = 0.5,
-    sd: Annotated[float | None, typer.Option(help="Standard deviation a case, for means.")] = None,
+    sd: Annotated[float | None, typer.Option(help="Standard deviation over cases, for means.")] = None,
     skewness: Annotated[
         float | None,
         typer.Option(

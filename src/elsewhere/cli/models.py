@@ -1,4 +1,4 @@
-"""Commands about kept models: which there are, and what one says at another hospital."""
+"""Commands about saved models: list them, and apply one at another hospital."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def models(
     ] = False,
     as_json: JsonOpt = False,
 ) -> int:
-    """The models that a study kept, and whom they were trained on."""
+    """The models that a study saved, and the patients that they were trained on."""
     from elsewhere.commands.predict import list_models
 
     return show(list_models(source, model=model, export=export, replace=replace), as_json=as_json)
@@ -63,7 +63,7 @@ def predict(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: JsonOpt = False,
 ) -> int:
-    """Apply a kept model to another hospital's cohort: predictions that `score` takes."""
+    """Apply a saved model to another hospital's cohort; `score` reads the predictions."""
     from elsewhere.commands.output import progress_bar
     from elsewhere.commands.predict import predict as apply_model
 

@@ -79,7 +79,7 @@ EncodingOpt = Annotated[
     typer.Option("--encoding", help="Encoding of text tables that are not UTF-8: latin-1, cp1252..."),
 ]
 DelimiterOpt = Annotated[
-    str | None, typer.Option("--delimiter", help="What parts the columns of text tables: ; or tab or |.")
+    str | None, typer.Option("--delimiter", help="The separator of columns in text tables: ; or tab or |.")
 ]
 DecimalOpt = Annotated[str, typer.Option("--decimal", help="The decimal mark of text tables: . or ,")]
 ThreadsOpt = Annotated[int | None, typer.Option(help="Threads; default all cores.")]

@@ -76,7 +76,9 @@ def score(
     decimal: DecimalOpt = ".",
     reference_site: Annotated[
         str | None,
-        typer.Option(help="The site where the model was developed; every other site gets a verdict."),
+        typer.Option(
+            help="The site where the model was developed; every other site gets a verdict in comparison with it."
+        ),
     ] = None,
     margin: Annotated[
         float | None, typer.Option(help="With --reference-site: the difference that would not matter.")
@@ -151,7 +153,9 @@ def summarise(
     decimal: DecimalOpt = ".",
     reference_site: Annotated[
         str | None,
-        typer.Option(help="The site where the model was developed; every other site gets a verdict."),
+        typer.Option(
+            help="The site where the model was developed; every other site gets a verdict in comparison with it."
+        ),
     ] = None,
     margin: Annotated[
         float | None, typer.Option(help="With --reference-site: the difference that would not matter.")

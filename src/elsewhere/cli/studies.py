@@ -38,7 +38,7 @@ ModelsOpt = Annotated[
 ]
 ProfileOpt = Annotated[
     str | None,
-    typer.Option("--profile", help="A [profiles.NAME] of the study file, which overrides its values: small."),
+    typer.Option("--profile", help="The [profiles.NAME] of the study file that changes it: small."),
 ]
 InputsOpt = Annotated[str, typer.Option("--only-input", help="Only these inputs of the study: whole,roi.")]
 DeviceOpt = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, or several with commas.")]
@@ -51,7 +51,7 @@ def plan(
     out: StudyOutOpt = None,
     store: StoreOpt = None,
     splits: Annotated[
-        Path | None, typer.Option("--splits", help="Write every partition as csv into this folder.")
+        Path | None, typer.Option("--splits", help="Write every split as csv into this folder.")
     ] = None,
     export: Annotated[
         Path | None,
@@ -113,24 +113,28 @@ def run(
     ] = None,
     device: DeviceOpt = "auto",
     lanes: Annotated[
-        int, typer.Option(min=0, help="Trainings side by side on a device; 0: as suits the network.")
+        int,
+        typer.Option(min=0, help="Trainings that run concurrently on a device; 0: chosen for the network."),
     ] = 0,
     imports: Annotated[
         list[Path] | None,
         typer.Option("--import", help="Finished trainings from another machine, a zip (may be repeated)."),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="Begin no training that would end later than this.")
+        float | None, typer.Option(min=0, help="Start no training that would end after so many minutes.")
     ] = None,
     bundle: Annotated[
         Path | None,
-        typer.Option("--bundle", help="Also a folder with all that another team needs to check the numbers."),
+        typer.Option(
+            "--bundle",
+            help="Also write a release bundle: a folder with what another team needs to check the numbers.",
+        ),
     ] = None,
     bundle_masks: Annotated[
         bool,
         typer.Option(
             "--bundle-masks",
-            help="Of recipes: the bundle also holds the predicted masks, which are large; else their digests.",
+            help="Put the predicted masks, which are large, into the bundle; otherwise only their digests.",
         ),
     ] = False,
     replace: Annotated[
@@ -144,7 +148,7 @@ def run(
         bool,
         typer.Option(
             "--pictures",
-            help="Relevance maps of the kept networks in the report, or of recipes the hardest cases with every contour; it then holds pixels of patients.",
+            help="Show relevance maps of saved networks and contours of the hardest cases in the report, which then contains pixels of patients.",
         ),
     ] = False,
     trainer: Annotated[str | None, typer.Option(help="Another trainer: package.module:function.")] = None,
@@ -157,7 +161,7 @@ def run(
     profile: ProfileOpt = None,
     as_json: JsonOpt = False,
 ) -> int:
-    """Run a study to its report. Stopped or killed, the same command goes on where it was."""
+    """Run a study to its report. After a stop or a kill, the same command resumes it."""
     from elsewhere.commands.output import progress_bar
     from elsewhere.commands.run import run_study
 
@@ -196,7 +200,7 @@ def check_bundle(
     bundle: Annotated[Path, typer.Argument(help="A folder that `run --bundle` wrote.")],
     as_json: JsonOpt = False,
 ) -> int:
-    """Hold a release bundle against itself: digests, and of recipes scores and tables made again."""
+    """Check a release bundle: compare its digests, and compute its scores and tables again."""
     from elsewhere.commands.check_bundle import check_bundle as check
     from elsewhere.commands.output import progress_bar
 

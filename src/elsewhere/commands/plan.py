@@ -102,12 +102,14 @@ class PlannedStudy:
             yield f"  left out: {gone['rows']} rows of {gone['dataset']} ({gone['reason']})"
         for word in audit["warnings"]:
             yield f"  warning: {word}"
-        found = audit["duplicates"].get("counts")
-        if found:
-            yield (
-                f"  near-duplicates: {found['pairs']} pairs, {found['pairs_across_patients']} across patients and "
-                f"{found['pairs_across_datasets']} across datasets; no split parts them"
-            )
+        duplicates = audit["duplicates"]
+        for about in duplicates.get("by_source", {"": duplicates}).values():
+            if found := about.get("counts"):
+                kind = "identical cases" if "what" in about else "near-duplicates"
+                yield (
+                    f"  {kind}: {found['pairs']} pairs, {found['pairs_across_patients']} across patients and "
+                    f"{found['pairs_across_datasets']} across datasets; no split divides them"
+                )
         scenarios = len({name for name, _ in self.plan.partitions})
         yield f"{len(self.plan.planned())} runs ({scenarios} scenarios) from {len(self.plan.units)} trainings"
         yield from _table(self.configurations)

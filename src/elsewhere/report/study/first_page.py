@@ -149,6 +149,7 @@ def _card(page: StudyPage, task: str, told: Mapping[str, Any], drawn: Mapping[st
         "figure": drawn.get(f"{task}-drop", "")
         .replace(f'"{task}-drop-', f'"first-{task}-drop-')
         .replace(f"#{task}-drop-", f"#first-{task}-drop-"),
+        "caption": page.specs[f"{task}-drop"].title if f"{task}-drop" in page.specs else "",
     }
 
 
@@ -259,7 +260,7 @@ def _lines(page: StudyPage, told: Mapping[str, Any]) -> list[str]:
             lines.append(sentence(reason))
     lines += [
         _over(told),
-        *_each(told),
+        *_each(page, told),
         _leader(page, told),
         *_chance(page, told),
         *_places(told),
@@ -294,7 +295,7 @@ def _with_a_margin(told: Mapping[str, Any]) -> str:
     )
 
 
-def _each(told: Mapping[str, Any]) -> list[str]:
+def _each(page: StudyPage, told: Mapping[str, Any]) -> list[str]:
     lines = []
     verdicts = told.get("verdicts") or {}
     if verdicts:
@@ -302,7 +303,9 @@ def _each(told: Mapping[str, Any]) -> list[str]:
         lines.append(f"Each comparison by itself, over patients: {shown}.")
     worst = told.get("worst")
     if worst and float(worst["difference"]) < 0:
-        lines.append(f"The largest drop is {signed(worst['difference'])}, at {worst['where']}.")
+        lines.append(
+            f"The largest drop is {signed(worst['difference'])}, at {worst['where']} ({page.method(worst['method'])})."
+        )
     blind = int(told.get("detecting_none") or 0)
     if blind:
         lines.append(

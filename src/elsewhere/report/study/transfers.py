@@ -405,9 +405,8 @@ def _new_hospital(page: StudyPage) -> list[Any]:
     if not rows:
         return []
     if not any_known(rows, "value"):
-        return [
-            Note(text=f"The result to expect at one more hospital is not estimated: {rows[0]['reason']}.")
-        ]
+        reason = str(rows[0]["reason"]).removeprefix("not estimable: ")
+        return [Note(text=f"The result to expect at one more hospital is not estimated: {reason}.")]
     cells = [
         [
             configuration_cell(r),

@@ -41,8 +41,8 @@ Release bundle of a study made with Elsewhere {version}. It holds no image{masks
 | `cohort.csv` | one row per case: ids, dataset, site, outcome, and the columns that the analyses read |
 | `manifest.csv` | one row per case: its patient, its group (what no split parts and every interval resamples together), the digest of its image |
 | `splits/` | which case is in which part, per scenario and seed |
-| `predictions.parquet` | every probability: run, part (test, validation, normal), case |
-| `predictions/TASK/METHOD/SCENARIO/seed-N/` | the same as a participant hands it in, one `probabilities.csv` per run |
+| `predictions.parquet` | every probability: run, part (test, validation, normal), case; not there where no method answers with probabilities |
+| `predictions/TASK/METHOD/SCENARIO/seed-N/` | the answers of each run as a participant hands them in, such as `probabilities.csv` |
 | `masks.csv` | every predicted mask: its size in voxels and its digests |
 | `scores_TASK.parquet` | the scores of every case, per method, scenario and seed; `scores.json`: how they came about |
 | `scores.csv`, `costs.csv` | the metrics of every run; what each prediction cost |
@@ -56,7 +56,7 @@ Release bundle of a study made with Elsewhere {version}. It holds no image{masks
     sha256sum -c SHA256SUMS
     elsewhere check-bundle .
 
-The second command, with the same version of Elsewhere, checks the digests, scores every run with probabilities again, and makes every table again
+The second command, with the same version of Elsewhere, checks the digests, scores every run whose answers are in a table again, and computes every table again
 from the scores of the cases. By hand, one run of a scenario that tests a whole dataset:
 
     elsewhere score TASK cohort.csv predictions/TASK/METHOD/SCENARIO/seed-N/probabilities.csv --where dataset=NAME --protocol PROTOCOL --out again

@@ -32,7 +32,7 @@ OUTCOMES = (
     "days_to_metastasis",
     "days_to_death",
 )
-"""Known after the therapy alone, or the answer itself: no recipe is told them of anybody it predicts."""
+"""Known only after the therapy, or the answer itself: no recipe is given them of a case that it predicts."""
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -55,21 +55,23 @@ class StudySection(Section):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$",
         description="Also the default output folder.",
     )
-    task: Literal["classification"] = Field("classification", description="What is predicted.")
+    task: Literal["classification"] = Field(
+        "classification", description="What the networks of [models] predict."
+    )
     description: str = Field("", description="Stands in the report.")
     publication: bool = Field(True, description="An empty patient id stops the study before any training.")
     ids: Literal["patient", "image"] = Field(
-        "patient", description="image: every picture counts as a patient, to measure what that leak is worth."
+        "patient", description="image: every picture counts as a patient, to measure the effect of that leak."
     )
-    data: str = Field("", description="Stands for {data} in the cohorts' sources; --data goes before it.")
-    store: str = Field("", description="Folder of what is trained; default: store in the output folder.")
+    data: str = Field("", description="Stands for {data} in the cohorts' sources; --data has precedence.")
+    store: str = Field("", description="Folder of finished trainings; default: store in the output folder.")
     clinical: tuple[str, ...] = Field(
         CLINICAL,
-        description="Columns that recipes may learn from; at prediction, only recipes that declare it see them.",
+        description="Columns that recipes may learn from; only recipes that declare it are given those of the cases they predict.",
     )
     keep_weights: tuple[str, ...] = Field(
         (),
-        description="Scenarios whose trained weights are kept, or ['all']; `explain` and `predict` need them.",
+        description="Scenarios whose trained weights are saved, or ['all']; `explain` and `predict` need them.",
     )
 
     @field_validator("clinical")
@@ -82,7 +84,7 @@ class StudySection(Section):
 
 
 class CohortSection(Section):
-    """[[cohort]]: one dataset, read from its published layout, from a cohort folder, or made up."""
+    """[[cohort]]: one dataset, read from its published layout, from a cohort folder or table, or synthetic."""
 
     reader: str = Field("", description="`elsewhere readers` lists them; empty: a cohort folder or a table.")
     source: str = Field("", description="Folder or file; {data} is the data folder.")
@@ -132,7 +134,9 @@ class InputSection(Section):
     margin: NotNegative = Field(
         InputSpec().margin, description="Of the crop: this part of the box's larger side, on each side."
     )
-    outline: bool = Field(False, description="The third channel is the lesion's mask (not in the study).")
+    outline: bool = Field(
+        False, description="The third channel is the lesion's mask (not in the published study)."
+    )
     boxes: Literal["annotated", "found"] = Field(
         "annotated", description="found: a model finds the boxes at prediction."
     )
@@ -171,12 +175,14 @@ class InputSection(Section):
 class ModelSection(Section):
     """[models.NAME]: a network and how it is trained (US-14); the defaults are the study's CNN."""
 
-    like: str = Field("", description="Another model of the study: that one, but for the keys given here.")
+    like: str = Field(
+        "", description="Another model of the study, whose keys hold where this section gives none."
+    )
     network: str = Field(_RECIPE.network, description="efficientnet-b0, efficientnet-lite0, vit-b-16, ...")
     weights: str = Field(_RECIPE.weights, description="imagenet, none, or a file.")
-    size_px: int = Field(224, ge=16, le=2048, description="Pixels a side of what the network sees.")
+    size_px: int = Field(224, ge=16, le=2048, description="Pixels per side of what the network sees.")
     learning_rate: Positive = Field(_RECIPE.learning_rate, description="Of Adam.")
-    batch: Count = Field(_RECIPE.batch, description="Pictures a step.")
+    batch: Count = Field(_RECIPE.batch, description="Pictures per step.")
     epochs: Count = Field(_RECIPE.epochs, description="At most.")
     weight_decay: NotNegative = Field(_RECIPE.weight_decay, description="L2, as a part of the gradient.")
     gradient_norm: Positive = Field(_RECIPE.gradient_norm, description="Threshold on the global L2 norm.")
@@ -248,9 +254,14 @@ class ModelSection(Section):
 class RecipeSection(Section):
     """[recipes.NAME]: a published method, ours or another package's (MRI-14, MRI-15)."""
 
-    like: str = Field("", description="Another recipe of the study: that one, but for the keys given here.")
+    like: str = Field(
+        "", description="Another recipe of the study, whose keys hold where this section gives none."
+    )
     recipe: str = Field("", description="`elsewhere recipes` lists them; default: this section's own name.")
-    tasks: tuple[str, ...] = Field((), description="Of the study's tasks; default: all that the recipe does.")
+    tasks: tuple[str, ...] = Field(
+        (),
+        description="Of the study's tasks; default: those that the recipe is made for, else those that it can answer.",
+    )
     baseline: bool = Field(False, description="The other methods are compared with it.")
     settings: dict[str, Any] = Field(default_factory=dict, description="The recipe's own settings.")
     kinds: tuple[Kind, ...] = Field(
@@ -266,7 +277,7 @@ class TaskSection(Section):
         "", description="`elsewhere protocols` lists them; default: the task's published one, else plain."
     )
     fairness_weight: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="Of the combined score (MRI-07); default: the protocol's."
+        None, description="Of the combined score; default: the protocol's."
     )
     verdict_margin: NotNegative | None = Field(
         None, description="The largest drop that would not matter: a verdict on every transfer."
@@ -278,10 +289,10 @@ class FinderSection(Section):
 
     network: str = Field("finder-lite0", description="finder-lite0 (ImageNet weights), finder-small, ...")
     weights: Literal["", "imagenet", "none"] = Field("", description="Default: as suits the network.")
-    size_px: int = Field(256, ge=32, le=1024, description="Pixels a side of what it sees.")
+    size_px: int = Field(256, ge=32, le=1024, description="Pixels per side of what it sees.")
     epochs: Count = Field(40, description="The best Dice on the validation part is kept.")
-    learning_rate: Positive = Field(1e-3, description="Of Adam; it fades by a cosine.")
-    batch: Count = Field(16, description="Pictures a step.")
+    learning_rate: Positive = Field(1e-3, description="Of Adam, with a cosine schedule.")
+    batch: Count = Field(16, description="Pictures per step.")
 
     def changes(self) -> dict[str, Any]:
         """List the settings of the finder that this section sets.
@@ -295,15 +306,15 @@ class FinderSection(Section):
 
 
 class AnalysesSection(Section):
-    """[analyses]: what the report shows beside the plain tables."""
+    """[analyses]: what the report shows in addition to the plain tables."""
 
-    reference: str = Field("", description="Published numbers to compare with: ultrasound; empty: none.")
+    reference: str = Field("", description="Published numbers to show next to ours: ultrasound; empty: none.")
     without: tuple[str, ...] = Field((), description="Datasets each of which is left out once.")
     margin_reference: NotNegative | None = Field(
-        None, description="A margin study: the crop margin the others are compared with."
+        None, description="A margin study: the crop margin with which the others are compared."
     )
     verdict_margin: NotNegative | None = Field(
         None, description="The largest drop in AUROC that would not matter: a verdict on every transfer."
     )
     ensemble: bool = Field(True, description="Also the mean over the seeds, as one model.")
-    resamples: int = Field(1000, ge=0, description="Of patients, a scenario; 0 leaves these intervals out.")
+    resamples: int = Field(1000, ge=0, description="Of patients, per scenario; 0 leaves these intervals out.")
