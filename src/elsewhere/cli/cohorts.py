@@ -123,7 +123,7 @@ def cohort_duplicates(
     decimal: DecimalOpt = ".",
     as_json: JsonOpt = False,
 ) -> int:
-    """Find pictures that occur twice, within and across datasets, patients and labels (US-30)."""
+    """Find pictures that occur twice, within and across datasets, patients and labels."""
     from elsewhere.commands.duplicates import duplicates as run
     from elsewhere.commands.output import progress_bar
 
@@ -221,7 +221,7 @@ def coverage(
     ] = None,
     as_json: JsonOpt = False,
 ) -> int:
-    """Simulate what the intervals and tests promise, and write the tables (ST-04, ST-13)."""
+    """Simulate what the intervals and tests promise, and write the tables."""
     from elsewhere.commands.coverage import coverage as run
     from elsewhere.commands.coverage import progress_in_lines
     from elsewhere.commands.output import progress_bar

@@ -268,7 +268,7 @@ def plan_sample(
     icc: Annotated[float, typer.Option(help="Correlation of cases of one patient.")] = 0.0,
     as_json: JsonOpt = False,
 ) -> int:
-    """How many cases and positives are needed, before they are collected (ST-07)."""
+    """How many cases and positives are needed, before they are collected."""
     from elsewhere.commands.plan_sample import plan_sample as run
 
     result = run(
