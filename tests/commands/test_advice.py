@@ -326,4 +326,4 @@ def test_rank_recommends_no_option_that_it_lacks(run, tables):
         "rank", folder / "subs", "--cohort", folder / "cohort.csv", "--task", "classification", "--metric", "auroc",
         "--resamples", 0,
     )  # fmt: skip
-    assert "stands in rows" in done.out and "--unit" not in done.out
+    assert "is in rows" in done.out and "--unit" not in done.out

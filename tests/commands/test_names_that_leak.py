@@ -101,7 +101,7 @@ def rank_once(run, folder, prefix):
     assert stat.S_IMODE((out / "case_key.csv").stat().st_mode) == 0o600
     assert "case_key.csv" in (out / "SHARING.txt").read_text().split("Stay with the data")[1]
     failed = {row["model"]: row["why"] for row in done.json["ranking"]["failed"]}
-    assert "[id " in failed["twice.csv"] and "stands in rows" in failed["twice.csv"]
+    assert "[id " in failed["twice.csv"] and "is in rows" in failed["twice.csv"]
     assert "not one of 3" in failed["all-foreign.csv"]
     assert "Fallnummer" in failed["other-column.csv"], "columns are no ids"
 

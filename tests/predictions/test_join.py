@@ -105,7 +105,7 @@ def test_ambiguous_look_alikes_are_not_offered():
 
 
 def test_repeated_ids_name_their_rows():
-    with pytest.raises(UserError, match=r"'b' stands in rows 2, 4"):
+    with pytest.raises(UserError, match=r"'b' is in rows 2, 4"):
         join_by_id(["a", "b"], ["a", "b", "c", "b"], source="vendor.csv")
     with pytest.raises(UserError, match="the cohort"):
         join_by_id(["a", "a"], ["a"])

@@ -257,6 +257,8 @@ class Protocol:
         headline: The metrics that lead a report, the first that the task has; empty: the task's primary
             metric.
         default_for: The cohort readers whose cohorts are scored by it where the user names no protocol.
+        digest_texts: Title, source or notes as they were when the protocol was first published, where they have
+            been reworded since: the digest holds these, so that stored results still open.
 
     Example:
         >>> ward = Protocol(name="ward", version="1", title="Our ward", tasks=("response",), source="us")
@@ -280,6 +282,7 @@ class Protocol:
     task_rules: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata=_LATER)
     headline: tuple[str, ...] = field(default=(), metadata=_NO_RULE)
     default_for: tuple[str, ...] = field(default=(), metadata=_NO_RULE)
+    digest_texts: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata=_NO_RULE)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all rules as nested mappings.
@@ -293,7 +296,8 @@ class Protocol:
         """Compute a hash of the rules: two protocols of one name cannot be taken for each other.
 
         Rules that were added after protocols had been published change no digest at their default (see
-        `_LATER`), and what changes no number is in no digest (see `_NO_RULE`).
+        `_LATER`), and what changes no number is in no digest (see `_NO_RULE`). Reworded texts change no digest either (see
+        `digest_texts`).
 
         Returns:
             The first 16 hexadecimal digits of a SHA-256.
@@ -310,7 +314,7 @@ class Protocol:
                     del rules[part.name][rule.name]
                 if "digest" in rule.metadata:
                     rules[part.name][rule.name] = rule.metadata["digest"]
-        text = json.dumps(rules, sort_keys=True)
+        text = json.dumps(rules | dict(self.digest_texts), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
