@@ -137,7 +137,7 @@ def _above_chance(task: str, rows: Rows) -> Table:
         columns=[
             "Dataset",
             "Patients",
-            _capital(positive_labels(task)[0]),
+            f"{_capital(positive_labels(task)[0])} cases",
             "AUROC from",
             "Balanced accuracy from",
         ],
