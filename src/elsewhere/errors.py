@@ -24,6 +24,8 @@ EXIT_BAD_INPUT = 64
 EXIT_OUR_FAULT = 70
 EXIT_FILE_SYSTEM = 74
 _WORD = re.compile(r"[^0-9a-z]+")
+_LONGEST = 6000
+"""Characters of a part of a message. A file from elsewhere may have names of a megabyte, and a message quotes them."""
 
 
 class UserError(Exception):
@@ -44,9 +46,9 @@ class UserError(Exception):
     exit_code: ClassVar[int] = EXIT_BAD_INPUT
 
     def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
-        self.what = what
-        self.where = where
-        self.fix = fix
+        self.what = _bounded(what)
+        self.where = _bounded(where) if where is not None else None
+        self.fix = _bounded(fix) if fix is not None else None
         super().__init__(self.__str__())
 
     def __str__(self) -> str:
@@ -62,6 +64,12 @@ class UserError(Exception):
             The keys `error`, `where` and `fix`; None stands for a part that was not given.
         """
         return {"error": self.what, "where": self.where, "fix": self.fix}
+
+
+def _bounded(text: str) -> str:
+    return (
+        text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text) - _LONGEST:,} more characters)"
+    )
 
 
 class FileSystemError(UserError):

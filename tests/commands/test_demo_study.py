@@ -50,7 +50,7 @@ def test_the_study_runs_to_its_report(tmp_path, monkeypatch):
     assert part.exit_code == 0
     assert part.report is not None and part.report.exists()
     assert part.content["runs"] == {"planned": 16, "done": 16, "failed": 0, "skipped": 0, "invalid": 0}
-    assert any("from nothing" in line for line in part.lines())
+    assert any("trained from random weights" in line for line in part.lines())
 
 
 def test_without_torch_it_is_left_out_and_said(tmp_path, monkeypatch):

@@ -271,7 +271,7 @@ def fitting(files: dict[str, bytes]) -> dict[str, bytes]:
                 done["digests"][file] = digest(files[folder + file])
                 done["sizes"][file] = len(files[folder + file])
             out[name] = json.dumps(done).encode()
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
     return out
 

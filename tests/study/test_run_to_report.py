@@ -158,7 +158,7 @@ def test_phantoms_through_torch_to_a_report(tmp_path):
     assert done.exit_code == EXIT_OK, told["failures"]
     assert told["runs"] == {"planned": 12, "done": 12, "failed": 0, "skipped": 0, "invalid": 0}
     assert done.written.path is not None and done.written.path.is_file()
-    kept = sorted((tmp_path / "out" / "store" / "units").glob("*/weights.pt"))
+    kept = sorted((tmp_path / "out" / "store" / "units").glob("*/weights.*"))
     assert len(kept) == 4, "three networks, and the finder whose boxes one of them sees"
     again = run_study(study, out=tmp_path / "out", device="cpu", report=False)
     assert (
