@@ -84,7 +84,7 @@ def test_a_missing_patient_is_refused_by_the_rule_and_not_by_the_name():
     [
         ("segmentation", "mama-mia", "mamamia-paper"),
         ("response", "mama-mia", "mamamia-paper"),
-        ("detection", "bcs-dbt", "dbtex-paper"),
+        ("detection", "bcs-dbt", "dbtex-code"),
         ("slides", "camelyon17", "camelyon17"),
         ("classification", "mama-mia", "plain"),
         ("segmentation", "table", "plain"),
