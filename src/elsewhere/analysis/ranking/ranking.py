@@ -194,6 +194,7 @@ def _summary(entries: Entries, ranking: dict[str, Any], resampling: Resampling) 
             "command": "rank",
             "protocol_digest": rules.digest(),
             "predictions_digest": {entry.name: entry.digest for entry in entries.ranked},
+            **({"settings": {"where": dict(entries.where)}} if entries.where else {}),
         },
         "counts": {
             **entries.counts,
