@@ -119,3 +119,26 @@ def test_the_organisers_code_is_the_default_and_the_paper_is_named(protocol, fou
     assert f"detection by protocol {used} 1.0 (the challenge's other rules: --protocol {other})" in done.out
     page = (tmp_path / "out" / "report.html").read_text()
     assert f"the same challenge&#39;s other rules are protocol {other}" in page
+
+
+def test_files_and_volumes_of_nobody_in_the_cohort_are_not_shared(published, run, tmp_path):
+    """The warnings of `cohort read` name them for the owner of the files; a report names nobody."""
+    for stray in ("DBT-P00099/DBT-S00098/7.000000-NA-1/1-1 (2).dcm", "all/DBT-P00097-scan.dcm"):
+        (published / stray).parent.mkdir(parents=True, exist_ok=True)
+        (published / stray).write_bytes(b"DICM")
+    paths = published / "BCS-DBT-file-paths-train-v2.csv"
+    paths.write_text(paths.read_text() + "DBT-P00096,DBT-S00095,lcc,a/DBT-P00096/b/1-1.dcm,\n")
+    cohort = tmp_path / "cohort"
+    done = run("cohort", "read", "bcs-dbt", published, "--volumes", "--out", cohort)
+    assert done.code == 0, done.said
+    assert "7.000000-NA-1/1-1 (2).dcm" in done.said
+    assert "DBT-S00095/lcc" in done.said
+    said = tmp_path / "said.csv"
+    said.write_text("PatientID,StudyUID,View,X,Width,Y,Height,Z,Depth,Score\n")
+    scored = run("score", "detection", cohort, said, "--resamples", 0, "--out", tmp_path / "out")
+    assert scored.code == 0, scored.said
+    for file in ("summary.json", "report.html"):
+        text = (tmp_path / "out" / file).read_text()
+        assert "belong to no row of the file paths" in text
+        for name in ("P00099", "S00098", "P00097", "S00095", "7.000000-NA-1"):
+            assert name not in text, (file, name)

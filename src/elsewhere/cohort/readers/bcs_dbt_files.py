@@ -30,6 +30,8 @@ from elsewhere.tables import read_table
 
 PATH_IDS = ("PatientID", "StudyUID", "View")
 PATH_COLUMNS = ("descriptive_path", "classic_path")
+NAMED = 5
+"""How many files or volumes a warning names."""
 _ENDINGS = (".dcm", ".dicom")
 _NUMBERED = re.compile(r"(?:im|img|image|i)?[-_]?\d[\d.\-]*", re.IGNORECASE)
 _TOOL_NA = re.compile(r"-na(?=-)")
@@ -401,9 +403,11 @@ def _report(cases: pd.DataFrame, rows: Sequence[SeriesRow], joined: JoinedSeries
         [name for name in ids if file_of_case.get(name) == ""],
         f"volumes whose file was not found, of {total}",
     )
+    strange = [row.case_id for row in rows if row.case_id not in patient_of_case]
+    named_files: list[str] = []
     notes.count(
         "path_rows_without_volume",
-        list(dict.fromkeys(row.case_id for row in rows if row.case_id not in patient_of_case)),
+        strange,
         "volumes of the file paths that the labels do not list, not used",
     )
     notes.count(
@@ -423,3 +427,9 @@ def _report(cases: pd.DataFrame, rows: Sequence[SeriesRow], joined: JoinedSeries
         ("files_without_row", "DICOM files that belong to no row of the file paths", joined.strangers),
     ):
         notes.count(name, listed, what)
+        if name != "series_in_several_places":
+            named_files += [re.sub(r" \(\d+ files\)$", "", text) for text in listed[:NAMED]]
+    if named_files:
+        notes.counts["named_files"] = named_files
+    if strange:
+        notes.counts["named_ids"] = [part for name in strange[:NAMED] for part in (name, name.split("/")[0])]
