@@ -105,6 +105,23 @@ def test_any_subset_of_the_splits_is_read(nine, left):
     assert tuple(cohort.cases["split"].unique()) == left
 
 
+def test_a_split_without_volumes_is_named(nine):
+    for name in BCS_DBT_NAMES["validation"]:
+        table = nine / f"{name}.csv"
+        table.write_text(table.read_text().splitlines()[0] + "\n")
+    cohort = read_cohort("bcs-dbt", nine)
+    assert set(cohort.counts["splits"]) == {"train", "test"}
+    assert any(
+        "labels-validation-PHASE-2-Jan-2024.csv has a header and no rows" in w for w in cohort.warnings
+    )
+    for split in ("train", "test"):
+        for name in BCS_DBT_NAMES[split]:
+            table = nine / f"{name}.csv"
+            table.write_text(table.read_text().splitlines()[0] + "\n")
+    with pytest.raises(UserError, match="no cases"):
+        read_cohort("bcs-dbt", nine)
+
+
 def test_one_split_without_a_name_has_no_column(tmp_path):
     write(tmp_path, "labels.csv", "P1,S1,lcc,1,0,0,0")
     write(tmp_path, "boxes.csv")

@@ -91,11 +91,13 @@ def read_bcs_dbt(source: str | Path, *, volumes: bool = False) -> Cohort:
             fix="Give the folder that holds the published csv files: *labels*.csv and *boxes*.csv.",
         )
     tables = find_tables(folder)
-    parts = [_read_split(part) for part in tables.splits]
+    parts = [_read_split(part, may_be_empty=len(tables.splits) > 1) for part in tables.splits]
     cases = pd.concat([part[0] for part in parts], ignore_index=True)
     lesions = pd.concat([part[1] for part in parts], ignore_index=True)
     _check_across_splits(cases, where=str(folder))
-    warnings = [*tables.notes, *_label_notes(cases), *_box_notes(cases, lesions)]
+    empty = [part.labels.name for part, (listed, _) in zip(tables.splits, parts, strict=True) if listed.empty]
+    warnings = [f"{name} has a header and no rows: its split has no volumes." for name in empty]
+    warnings = [*tables.notes, *warnings, *_label_notes(cases), *_box_notes(cases, lesions)]
     cases = cases.drop(columns=["row_of_table", "capitals"])
     counts: dict[str, Any] = {}
     if "split" in cases.columns:
@@ -116,8 +118,8 @@ def read_bcs_dbt(source: str | Path, *, volumes: bool = False) -> Cohort:
     )
 
 
-def _read_split(part: SplitTables) -> tuple[pd.DataFrame, pd.DataFrame]:
-    labels = read_table(part.labels, required=LABEL_COLUMNS)
+def _read_split(part: SplitTables, *, may_be_empty: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
+    labels = read_table(part.labels, required=LABEL_COLUMNS, allow_empty=may_be_empty)
     boxes = read_table(part.boxes, required=BOX_COLUMNS, allow_empty=True)
     cases = _cases(labels, where=str(part.labels))
     if part.split:

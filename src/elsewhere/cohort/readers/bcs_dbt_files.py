@@ -153,7 +153,7 @@ def read_path_rows(path: Path, notes: Notes) -> list[SeriesRow]:
     Raises:
         UserError: A column or an id is missing.
     """
-    table = read_table(path, required=PATH_IDS)
+    table = read_table(path, required=PATH_IDS, allow_empty=True)
     given = [name for name in PATH_COLUMNS if name in table.columns]
     if not given:
         raise UserError(
