@@ -45,7 +45,7 @@ DBTEX_PAPER = add_protocol(
         source="DBTex paper",
         detection=DetectionRules(),
         interval=_DBTEX_INTERVAL,
-        default_for=("bcs-dbt",),
+        counterpart="dbtex-code",
         notes=("A box that qualifies for several lesions takes the first listed (matching 'challenge').",),
     )
 )
@@ -61,6 +61,8 @@ DBTEX_CODE = add_protocol(
             radius="larger-of-half-and-floor", radius_inclusive=True, matching="nearest"
         ),
         interval=_DBTEX_INTERVAL,
+        default_for=("bcs-dbt",),
+        counterpart="dbtex-paper",
         notes=("The nearest lesion by 3D centre distance, slices weighing 1; ties to the first listed.",),
     )
 )

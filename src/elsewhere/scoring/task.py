@@ -236,7 +236,7 @@ class Task(ABC):
 
         Example:
             >>> tasks.get("detection").protocol_for("bcs-dbt"), tasks.get("detection").protocol_for("csv")
-            ('dbtex-paper', 'plain')
+            ('dbtex-code', 'plain')
         """
         fitting = (name for name, one in protocols if self.name in one.tasks and reader in one.default_for)
         return next(fitting, self.default_protocol)
