@@ -108,6 +108,19 @@ def find_breast(slices: Iterable[Array]) -> Breast:
     )
 
 
+def tissue_mask(pixels: Array) -> npt.NDArray[np.bool_]:
+    """Say which blocks of a slice are tissue.
+
+    Args:
+        pixels: [rows, columns].
+
+    Returns:
+        [ceil(rows / 8), ceil(columns / 8)].
+    """
+    means = block_means(pixels)
+    return means > _threshold(means)
+
+
 def block_means(pixels: Array, block: int = BLOCK) -> npt.NDArray[np.float32]:
     """Average over square blocks; blocks at the right and lower edge may be smaller.
 
