@@ -60,7 +60,7 @@ def encoded(pixels: npt.NDArray[Any], syntax: str) -> bytes:
         "jpeg-ls": lambda: imagecodecs.jpegls_encode(pixels),
         "jpeg-2000": lambda: imagecodecs.jpeg2k_encode(pixels, codecformat="j2k", reversible=True),
         "jpeg-2000-lossy": lambda: imagecodecs.jpeg2k_encode(
-            pixels, level=60, codecformat="j2k", reversible=False
+            pixels, level=95, codecformat="j2k", reversible=False
         ),
         "htj2k": lambda: imagecodecs.htj2k_encode(pixels, reversible=True),
     }

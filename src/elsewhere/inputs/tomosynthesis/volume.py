@@ -235,10 +235,21 @@ def examine(pixels: Pixels, *, side_by_name: str = "", scale: int = 1) -> Facts:
         The facts.
     """
     rows, columns, slices = pixels.shape
-    samples = {min(slices - 1, int(share * slices)) for share in SAMPLES} | {slices // 2, (slices - 1) // 2}
-    read = {z: pixels.read(z) for z in sorted(samples)}
-    side = side_of(read[slices // 2])
-    breast = find_breast(read.values())
+    middle = {slices // 2, (slices - 1) // 2}
+    prints = []
+    side = ""
+
+    def samples() -> Iterator[Stack]:
+        nonlocal side
+        for z in sorted(middle | {min(slices - 1, int(share * slices)) for share in SAMPLES}):
+            one = pixels.read(z)
+            if z in middle:
+                prints.append(_value_counts(one))
+            if z == slices // 2:
+                side = side_of(one)
+            yield one
+
+    breast = find_breast(samples())
     turned = bool(side and side_by_name and side != side_by_name)
     box = repair_box(breast.box, rows=rows, columns=columns) if turned else breast.box
     box = _on_grid(box, rows=rows, columns=columns, step=scale)
@@ -262,7 +273,7 @@ def examine(pixels: Pixels, *, side_by_name: str = "", scale: int = 1) -> Facts:
         side_by_pixels=side,
         turned=turned,
         scale=float(scale),
-        identity=_identity(pixels.shape, read[slices // 2], read[(slices - 1) // 2]),
+        identity=_identity(pixels.shape, prints),
         notes=tuple(notes),
     )
 
@@ -285,24 +296,15 @@ def stored_slices(pixels: Pixels, facts: Facts) -> Iterator[Stack]:
         yield np.rint(block_means(found, step)).astype(np.uint16) if step > 1 else found
 
 
-def value_window(slices: Iterable[Stack]) -> tuple[float, float]:
-    """Take a window from the values of the breast, where a file states none.
-
-    Args:
-        slices: Some of a volume's slices.
-
-    Returns:
-        (low, high).
-    """
-    found = find_breast(slices)
-    return found.low, found.high
+def _value_counts(pixels: Stack) -> str:
+    """A digest of how often each value occurs."""
+    return hashlib.sha256(np.bincount(pixels.ravel(), minlength=1).astype("<i8").tobytes()).hexdigest()
 
 
-def _identity(shape: tuple[int, int, int], *slices: Stack) -> str:
-    """How often each value occurs in the middle slices, whatever their order and orientation (US-30)."""
-    counts = [np.bincount(one.ravel(), minlength=1).astype("<i8").tobytes() for one in slices]
-    parts = sorted(hashlib.sha256(count).hexdigest() for count in counts)
-    return hashlib.sha256(f"elsewhere-tomosynthesis-pixels-1 {shape} {parts}".encode()).hexdigest()
+def _identity(shape: tuple[int, int, int], prints: Iterable[str]) -> str:
+    """The values of the middle slices, whatever their order and orientation (US-30)."""
+    text = f"elsewhere-tomosynthesis-pixels-1 {shape} {sorted(prints)}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _on_grid(box: Box, *, rows: int, columns: int, step: int) -> Box:
