@@ -188,7 +188,9 @@ def test_a_codec_that_is_not_installed_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setattr(
         codecs.importlib,
         "import_module",
-        lambda name: absent(name) if name == "rle.utils" else (_ for _ in ()).throw(ImportError(name)),
+        lambda name: (
+            (_ for _ in ()).throw(ImportError(name)) if name in ("imagecodecs", "openjpeg") else absent(name)
+        ),
     )
     with pytest.raises(
         UserError, match=r"JPEG 2000 cannot be decoded on this machine.*\n.*elsewhere\[volumes\]"

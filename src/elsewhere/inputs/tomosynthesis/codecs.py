@@ -9,6 +9,8 @@ shifted or masked by the number of bits that a header states.
 from __future__ import annotations
 
 import importlib
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +28,7 @@ MOST_TILES = 65535
 _START_OF_FRAME = {0xC0, 0xC1, 0xC2, 0xC3, 0xF7}
 _STANDALONE = {0x01, *range(0xD0, 0xD9)}
 _J2K_START = b"\xff\x4f\xff\x51"
+_HOOK = threading.Lock()
 
 
 class BadFrameError(Exception):
@@ -80,7 +83,7 @@ _LOSSLESS = (
     ("imagecodecs", "ljpeg_decode"),
     ("imagecodecs", "jpegsof3_decode"),
 )
-_RLE = (("rle.utils", "decode_frame"), ("imagecodecs", "dicomrle_decode"))
+_RLE = (("imagecodecs", "dicomrle_decode"), ("rle.utils", "decode_frame"))
 CODECS: Mapping[str, Codec] = {
     "1.2.840.10008.1.2": Codec(name="raw, implicit little endian", family="raw"),
     "1.2.840.10008.1.2.1": Codec(name="raw, explicit little endian", family="raw"),
@@ -153,6 +156,8 @@ def decoder(codec: Codec, size: FrameSize) -> Callable[[bytes], Array]:
             _check_rle(content, size)
         try:
             found = decode(content, size)
+        except BadFrameError:
+            raise
         except Exception as error:  # four libraries, each with errors of its own
             raise BadFrameError(printable(error)[:160] or type(error).__name__) from error
         if found.ndim == 3 and 1 in (found.shape[0], found.shape[-1]):
@@ -173,7 +178,7 @@ def _installed(codec: Codec) -> Callable[[bytes, FrameSize], Array]:
         except ImportError:
             continue
         if function is not None and _is_available(module, name):
-            return _adapted(module, function)
+            return _adapted(module, name, function)
     raise UserError(
         f"{codec.name} cannot be decoded on this machine: its library is not installed", fix=EXTRA
     )
@@ -187,30 +192,55 @@ def _is_available(module: str, name: str) -> bool:
     return bool(getattr(part, "available", False))
 
 
-def _adapted(module: str, function: Callable[..., Any]) -> Callable[[bytes, FrameSize], Array]:
+def _adapted(module: str, name: str, function: Callable[..., Any]) -> Callable[[bytes, FrameSize], Array]:
+    def whole(plain: bytes, size: FrameSize) -> Array:
+        kind = np.dtype(f"<u{size.bits_allocated // 8}")
+        return np.frombuffer(plain, dtype=kind).reshape(size.rows, size.columns)
+
     if module == "rle.utils":
+        return lambda content, size: whole(
+            _panics_caught(function, content, size.rows * size.columns, size.bits_allocated, "<"), size
+        )
+    if name == "dicomrle_decode":
 
         def from_rle(content: bytes, size: FrameSize) -> Array:
-            plain = function(content, size.rows * size.columns, size.bits_allocated, "<")
-            return np.frombuffer(plain, dtype=f"<u{size.bits_allocated // 8}").reshape(
-                size.rows, size.columns
-            )
+            most = size.rows * size.columns * size.bits_allocated // 8
+            return whole(function(content, dtype=f"<u{size.bits_allocated // 8}", out=most), size)
 
         return from_rle
-    if module == "imagecodecs" and function.__name__ == "dicomrle_decode":
-
-        def from_dicomrle(content: bytes, size: FrameSize) -> Array:
-            plain = function(content, dtype=f"<u{size.bits_allocated // 8}")
-            return np.frombuffer(plain, dtype=f"<u{size.bits_allocated // 8}").reshape(
-                size.rows, size.columns
-            )
-
-        return from_dicomrle
+    if name == "htj2k_decode":
+        return lambda content, _: np.asarray(_ignored_raised(function, content))
     if module == "jpeg_ls":
         return lambda content, _: np.asarray(function(np.frombuffer(content, dtype=np.uint8)))
-    if module == "openjpeg":
-        return lambda content, _: np.asarray(function(content))
     return lambda content, _: np.asarray(function(content))
+
+
+def _panics_caught(function: Callable[..., Any], *given: Any) -> Any:
+    """Call a function that is written in Rust: what it panics with is no `Exception` in Python."""
+    try:
+        return function(*given)
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":
+            raise BadFrameError("the decoder failed on it") from error
+        raise
+
+
+def _ignored_raised(function: Callable[..., Any], *given: Any) -> Any:
+    """Call a function that prints some of its errors and goes on with what it has: raise them.
+
+    The hook that Python calls for such errors belongs to the whole process, so that one call runs at a time.
+    """
+    ignored: list[BaseException | None] = []
+    with _HOOK:
+        before = sys.unraisablehook
+        sys.unraisablehook = lambda about: ignored.append(about.exc_value)
+        try:
+            found = function(*given)
+        finally:
+            sys.unraisablehook = before
+    if ignored:
+        raise BadFrameError(printable(ignored[0])[:160])
+    return found
 
 
 def _jpeg_size(content: bytes) -> tuple[int, int]:
