@@ -32,7 +32,7 @@ MAY_USE = {
     "protocols": {"errors", "registry"},
     "statistics": {"errors", "protocols"},
     "ensembles": {"errors", "statistics"},
-    "inputs": {"errors", "registry"},
+    "inputs": {"errors", "untrusted", "files", "registry"},
     "cohort": {"errors", "untrusted", "files", "registry", "tables", "inputs"},
     "predictions": {"errors", "registry", "tables", "inputs", "cohort"},
     "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
@@ -182,6 +182,7 @@ TRAVELS = (
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {
+    "inputs": {"pydicom", "imagecodecs"},
     "training": {"monai", "nibabel", "triton"},
     "recipes": {"monai", "nibabel", "xgboost", "nnunetv2", "pynvml"},
 }
@@ -199,6 +200,8 @@ STAYS = [
     "xgboost",
     "isal",
     "ray",
+    "pydicom",
+    "imagecodecs",
 ]
 """What the rest of the package needs and such a machine lacks."""
 
