@@ -13,7 +13,7 @@ import pytest
 import elsewhere
 
 SOURCE = Path(elsewhere.__file__).parent
-ROOMS = ("engine", "inputs", "training", "networks", "radiomics")
+ROOMS = ("boxes", "engine", "inputs", "training", "networks", "radiomics")
 PROPERTIES = ("property", "cached_property")
 FILES = sorted(file for room in ROOMS for file in (SOURCE / room).rglob("*.py"))
 Function = ast.FunctionDef
