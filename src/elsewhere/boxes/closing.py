@@ -26,8 +26,9 @@ class ClosingOptions:
 
     Args:
         cube: The side of the closing's cube in voxels, odd.
-        pixel: Pixels per voxel in the plane; above 1 for speed, and the cube then covers more pixels. Boxes are
-            rounded to whole voxels.
+        pixel: Pixels per voxel in the plane; boxes are rounded to whole voxels. Above 1 the cube covers more pixels,
+            and crowded volumes need less memory: with 1, up to three bytes per pixel of the area that a group
+            of boxes spans, on each of its slices.
         least_score: Boxes with a lower score are not painted.
     """
 
@@ -75,27 +76,34 @@ def _voxels(boxes: Boxes, pixel: float) -> IntArray:
 
 
 def _close(voxel: IntArray, boxes: Boxes, options: ClosingOptions) -> Boxes:
-    """Close one group of boxes, painted into an array with a border as wide as the cube."""
-    origin = voxel[:, :3].min(axis=0) - options.cube
-    shape = voxel[:, 3:].max(axis=0) + options.cube - origin
-    painted: npt.NDArray[np.bool_] = np.zeros(shape, dtype=bool)
-    for corner in voxel - np.tile(origin, 2):
-        painted[corner[0] : corner[3], corner[1] : corner[4], corner[2] : corner[5]] = True
-    closed = painted.view(np.uint8)
-    for axis in range(3):
-        closed = ndimage.maximum_filter1d(closed, options.cube, axis=axis, mode="constant")
-    for axis in range(3):
-        closed = ndimage.minimum_filter1d(closed, options.cube, axis=axis, mode="constant")
+    """Close one group of boxes, painted into an array (z, y, x) with a border as wide as the cube."""
+    low, high = voxel[:, 2::-1], voxel[:, :2:-1]
+    origin = low.min(axis=0) - options.cube
+    painted: npt.NDArray[np.bool_] = np.zeros(high.max(axis=0) + options.cube - origin, dtype=bool)
+    for first, last in zip(low - origin, high - origin, strict=True):
+        painted[tuple(map(slice, first, last))] = True
+    reach = options.cube // 2
+    closed = ~_spread(~_spread(painted, reach), reach)
     labelled = ndimage.label(closed, structure=np.ones((3, 3, 3)))[0]
-    owner = labelled[tuple((voxel[:, :3] - origin).T)]
+    owner = labelled[tuple((low - origin).T)]
+    scale = np.array([1.0, options.pixel, options.pixel])
     corners: list[FloatArray] = []
-    score, label = [], []
+    best: list[Boxes] = []
     for number, place in enumerate(ndimage.find_objects(labelled), start=1):
-        members = boxes.take(np.flatnonzero(owner == number)).best(1)
-        low = np.array([part.start for part in place]) + origin
-        high = np.array([part.stop for part in place]) + origin
-        scale = np.array([options.pixel, options.pixel, 1.0])
-        corners.append(np.concatenate([low * scale, high * scale]))
-        score.append(members.score[0])
-        label.append(members.label[0])
-    return Boxes.in_volume(corners, score, label)
+        best.append(boxes.take(np.flatnonzero(owner == number)).best(1))
+        ends = np.array([[part.start for part in place], [part.stop for part in place]])
+        corners.append(((ends + origin) * scale)[:, ::-1].ravel())
+    members = Boxes.join(best)
+    return Boxes.in_volume(corners, members.score, members.label)
+
+
+def _spread(mask: npt.NDArray[np.bool_], reach: int) -> npt.NDArray[np.bool_]:
+    """Dilate with a cube, one axis after the other."""
+    for axis in range(mask.ndim):
+        before = np.moveaxis(mask, axis, 0)
+        mask = mask.copy()
+        now = np.moveaxis(mask, axis, 0)
+        for step in range(1, reach + 1):
+            now[step:] |= before[:-step]
+            now[:-step] |= before[step:]
+    return mask
