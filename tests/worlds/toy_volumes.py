@@ -31,7 +31,11 @@ class ToyView:
         self.volumes, self._lesions, self._findings = {}, {}, {}
         rows, columns, slices = size
         self._box = (8, 16, columns - 8, rows - 16)
-        kinds = ["cancer" if at % 3 else "benign" for at in range(n)] + ["normal"] * normals + ["actionable"] * actionable
+        kinds = (
+            ["cancer" if at % 3 else "benign" for at in range(n)]
+            + ["normal"] * normals
+            + ["actionable"] * actionable
+        )
         for at, finding in enumerate(kinds):
             case = f"T/{at:03d}"
             lesion = ()
@@ -75,7 +79,9 @@ class ToyView:
         if step == 1:
             return found
         high, wide = (size // step * step for size in found.shape)
-        return found[:high, :wide].reshape(high // step, step, wide // step, step).mean((1, 3)).astype(np.uint16)
+        return (
+            found[:high, :wide].reshape(high // step, step, wide // step, step).mean((1, 3)).astype(np.uint16)
+        )
 
     def window(self, case):
         return (0.0, 1000.0)

@@ -3,8 +3,8 @@
 Slices differ in size, so that all of them lie one after the other in one flat tensor. A step takes a tile of each by four
 reads per pixel (bilinear), through a matrix that places, turns and zooms it: cutting out and augmenting are one pass.
 
-Right breasts are mirrored when they are stored, so that a detector sees breasts from one side alone (DBT-01a), and boxes
-are mirrored back exactly.
+Right breasts are mirrored when they are stored, so that a detector sees breasts from one side alone, and boxes are
+mirrored back exactly.
 """
 
 from __future__ import annotations

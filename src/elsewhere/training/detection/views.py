@@ -9,29 +9,37 @@ import numpy.typing as npt
 
 
 class LesionBox(Protocol):
-    """One lesion of a volume, in pixels of the whole volume.
-
-    Attributes:
-        x: Left edge.
-        y: Upper edge.
-        width: Columns.
-        height: Rows.
-        slice: The slice it was drawn on.
-        kind: "benign" or "cancer".
-    """
+    """One lesion of a volume, in pixels of the whole volume."""
 
     @property
-    def x(self) -> float: ...
+    def x(self) -> float:
+        """Left edge."""
+        ...
+
     @property
-    def y(self) -> float: ...
+    def y(self) -> float:
+        """Upper edge."""
+        ...
+
     @property
-    def width(self) -> float: ...
+    def width(self) -> float:
+        """Columns."""
+        ...
+
     @property
-    def height(self) -> float: ...
+    def height(self) -> float:
+        """Rows."""
+        ...
+
     @property
-    def slice(self) -> int: ...
+    def slice(self) -> int:
+        """The slice it was drawn on."""
+        ...
+
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """ "benign" or "cancer"."""
+        ...
 
 
 class VolumeView(Protocol):
