@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.phantom.tomosynthesis_lesions import Lesion, Thing, draw_lesions, draw_lookalikes, placed
+from elsewhere.phantom.tomosynthesis_lesions import Lesion, Thing, draw_lesions, draw_lookalikes, place
 from elsewhere.phantom.tomosynthesis_patients import Case, World
 from elsewhere.phantom.tomosynthesis_tissue import (
     Field,
@@ -29,9 +29,6 @@ from elsewhere.phantom.tomosynthesis_tissue import (
 )
 
 Pixels = npt.NDArray[np.uint16]
-_LEAST = 0.012
-"""A thing is left out of slices in which less than this share of it is seen."""
-
 
 @dataclass(frozen=True)
 class Phantom:
@@ -78,10 +75,7 @@ class Phantom:
         outline, (high, wide) = self.outline, self.outline.shape
         value = upsampled(self._tissue[z], self.frame.coarse, high, wide)
         for thing in self._things:
-            seen = np.float32(np.exp(-0.5 * ((z - thing.slice) / thing.spread) ** 2))
-            cut = placed(thing, (high, wide)) if seen > _LEAST else None
-            if cut is not None:
-                value[cut[0]] += cut[1] * seen
+            place(thing, z, value)
         rng = self.case.generator(f"slice {z}")
         dy, dx = (int(rng.integers(0, n - m + 1)) for n, m in zip(self._grain.shape, (high, wide), strict=True))
         grain = self._grain[dy : dy + high, dx : dx + wide]

@@ -8,7 +8,7 @@ round skin markers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,10 @@ from scipy import ndimage
 
 from elsewhere.phantom.tomosynthesis_patients import Case, Finding
 from elsewhere.phantom.tomosynthesis_tissue import Field, Frame, Outline
+
+
+_LEAST = 0.012
+"""A thing is left out of slices in which less than this share of it is seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,8 @@ class Thing:
         left: Column of its first pixel in the box of the breast.
         slice: Slice in which it is in focus.
         spread: Standard deviation of the profile, in slices.
+        cover: How much of the tissue it hides, from 0 to 1; None for nothing.
+        level: Grey value that stands in place of the hidden tissue.
     """
 
     picture: Field
@@ -64,26 +70,38 @@ class Thing:
     left: int
     slice: float
     spread: float
+    cover: Field | None = None
+    level: float = 0.0
 
 
-def placed(thing: Thing, shape: tuple[int, int]) -> tuple[tuple[slice, slice], Field] | None:
-    """Cut a thing at the border of a picture.
+def place(thing: Thing, z: int, value: Field) -> None:
+    """Add a thing to a slice, where it is seen there.
 
     Args:
         thing: The thing.
-        shape: Rows and columns of the picture.
-
-    Returns:
-        The rows and columns of the picture that it covers with the part of its picture there; None if it
-        covers none.
+        z: Number of the slice.
+        value: Grey values of the breast's box in this slice; changed in place.
     """
+    seen = np.float32(np.exp(-0.5 * ((z - thing.slice) / thing.spread) ** 2))
+    cut = _placed(thing, value.shape) if seen > _LEAST else None
+    if cut is None:
+        return
+    (rows, columns), (inner_rows, inner_columns) = cut
+    part = value[rows, columns]
+    if thing.cover is not None:
+        part -= seen * thing.cover[inner_rows, inner_columns] * (part - np.float32(thing.level))
+    part += seen * thing.picture[inner_rows, inner_columns]
+
+
+def _placed(thing: Thing, shape: tuple[int, ...]) -> tuple[tuple[slice, slice], tuple[slice, slice]] | None:
+    """Rows and columns of a picture that a thing covers, and those of the thing; None where it covers none."""
     high, wide = thing.picture.shape
     y0, x0 = max(0, thing.top), max(0, thing.left)
     y1, x1 = min(shape[0], thing.top + high), min(shape[1], thing.left + wide)
     if y0 >= y1 or x0 >= x1:
         return None
-    part = thing.picture[y0 - thing.top : y1 - thing.top, x0 - thing.left : x1 - thing.left]
-    return (slice(y0, y1), slice(x0, x1)), part
+    inner = slice(y0 - thing.top, y1 - thing.top), slice(x0 - thing.left, x1 - thing.left)
+    return (slice(y0, y1), slice(x0, x1)), inner
 
 
 def draw_lesions(
@@ -113,28 +131,13 @@ def draw_lesions(
         y0, x0 = round(row - height / 2), round(column - width / 2)
         y1, x1 = min(outline.shape[0], y0 + height), min(outline.shape[1], x0 + width)
         y0, x0 = max(0, y0), max(0, x0)
-        layer = np.zeros(outline.shape, dtype=np.float32)
-        for thing in new:
-            cut = placed(thing, outline.shape)
-            if cut is not None:
-                layer[cut[0]] += cut[1] * np.exp(-0.5 * ((focus - thing.slice) / thing.spread) ** 2)
-        spread = _surroundings(tissue[focus], (y0, x0, y1, x1), frame, room)
-        surplus = _surplus(layer, (y0, x0, y1, x1))
-        strength = finding.contrast * spread / max(surplus, 1e-3)
-        if finding.distortion:
-            strength = float(np.clip(strength, 6.0, 34.0))
-        things += [
-            Thing(
-                picture=thing.picture * np.float32(strength),
-                top=thing.top,
-                left=thing.left,
-                slice=thing.slice,
-                spread=thing.spread,
-            )
-            for thing in new
-        ]
+        box = (y0, x0, y1, x1)
+        level, deviation = _surroundings(tissue[focus], box, frame, room)
+        new = _scaled(new, finding, box, outline.shape, level, deviation)
+        things += new
         if not finding.biopsied:
             continue
+        layer = _layer(new, focus, outline.shape)
         best = np.unravel_index(int(layer[y0:y1, x0:x1].argmax()), (y1 - y0, x1 - x0))
         lesions.append(
             Lesion(
@@ -219,19 +222,63 @@ def box_size(finding: Finding, frame: Frame, rng: np.random.Generator) -> tuple[
     return max(5, round(height * aspect)), max(5, round(height))
 
 
+def _scaled(
+    things: list[Thing],
+    finding: Finding,
+    box: tuple[int, int, int, int],
+    shape: tuple[int, int],
+    level: float,
+    deviation: float,
+) -> list[Thing]:
+    """Give the pictures of a finding the strength that its contrast asks for.
+
+    The lines of a distortion have a fixed strength, and the haze under them makes up the contrast.
+    """
+    focus = round(things[0].slice)
+    goal = finding.contrast * deviation
+    if not finding.distortion:
+        hidden = np.float32(0.2 + 0.5 * min(finding.contrast, 1.0))
+        factor = goal / max(_surplus(_layer(things, focus, shape), box), 1e-3)
+        return [
+            replace(
+                thing,
+                picture=thing.picture * np.float32(factor),
+                cover=np.clip(thing.picture, 0, 1) * hidden if at == 0 and finding.biopsied else None,
+                level=level,
+            )
+            for at, thing in enumerate(things)
+        ]
+    line = np.float32((0.55 + 0.7 * finding.spiculation + 0.5 * min(finding.contrast, 0.6)) * max(deviation, 10.0))
+    line *= np.float32(finding.kept)
+    lines = [replace(thing, picture=thing.picture * line) for thing in things[1:]]
+    missing = goal - _surplus(_layer(lines, focus, shape), box)
+    haze = missing / max(_surplus(_layer(things[:1], focus, shape), box), 1e-3)
+    haze = float(np.clip(haze, -1.2 * deviation, 2.0 * deviation))
+    return [replace(things[0], picture=things[0].picture * np.float32(haze)), *lines]
+
+
+def _layer(things: list[Thing], z: int, shape: tuple[int, int]) -> Field:
+    layer = np.zeros(shape, dtype=np.float32)
+    for thing in things:
+        place(replace(thing, cover=None), z, layer)
+    return layer
+
+
 def _surroundings(
     plane: Field, box: tuple[int, int, int, int], frame: Frame, room: npt.NDArray[np.bool_]
-) -> float:
-    """Standard deviation of the tissue around a box, half a box wide."""
+) -> tuple[float, float]:
+    """Mean and standard deviation of the tissue around a box, half a box wide."""
     f = frame.coarse
     y0, x0, y1, x1 = (round(v / f) for v in box)
     dy, dx = max(1, (y1 - y0) // 2), max(1, (x1 - x0) // 2)
     rows = slice(max(0, y0 - dy), y1 + dy)
     columns = slice(max(0, x0 - dx), x1 + dx)
     around = room[rows, columns].copy()
-    around[max(0, y0 - rows.start) : y1 - rows.start, max(0, x0 - columns.start) : x1 - columns.start] = False
+    around[y0 - rows.start : y1 - rows.start, x0 - columns.start : x1 - columns.start] = False
     values = plane[rows, columns][around]
-    return float(values.std()) if len(values) > 8 else float(plane[room].std())
+    if len(values) < 8:
+        values = plane[room]
+    return float(values.mean()), float(values.std())
 
 
 def _surplus(layer: Field, box: tuple[int, int, int, int]) -> float:
@@ -300,7 +347,7 @@ def mass(size: tuple[int, int], spiculation: float, frame: Frame, rng: np.random
     full = (int(np.ceil(ry * 2 * reach)) | 1, int(np.ceil(rx * 2 * reach)) | 1)
     radius, angle = _polar(*full, ry, rx)
     edge = np.ones_like(radius)
-    rough = 0.035 + 0.06 * spiculation
+    rough = 0.05 + 0.06 * spiculation
     for order in range(2, 9):
         wave = rng.normal(0, rough / np.sqrt(order / 2)) * np.cos(order * angle + rng.uniform(0, 6.28))
         edge += wave.astype(np.float32)
@@ -332,23 +379,20 @@ def distortion(size: tuple[int, int], frame: Frame, rng: np.random.Generator) ->
         rng: The generator of its shape.
 
     Returns:
-        Pictures with the same centre: three groups of lines.
+        Pictures with the same centre: a haze, and three groups of lines.
     """
     wide, high = size
     rx, ry = wide / 2.1, high / 2.1
     full = (int(np.ceil(ry * 2.5)) | 1, int(np.ceil(rx * 2.5)) | 1)
     radius, _ = _polar(*full, ry, rx)
-    n = int(rng.integers(20, 34))
+    n = int(rng.integers(16, 30))
     starts = np.sort(rng.uniform(0, 2 * np.pi, n))
-    pictures = []
+    pictures = [np.exp(np.float32(-1.1) * radius * radius)]
     for group in range(3):
         lines = np.zeros(full, dtype=np.float32)
         for start in starts[group::3]:
-            _stroke(lines, start, (rng.uniform(0.05, 0.3), rng.uniform(0.7, 1.18)), (ry, rx), frame, rng)
-        haze = ndimage.gaussian_filter(lines, 0.13 * min(rx, ry))
-        lines -= np.float32(0.55) * haze
-        if group == 0:
-            lines += np.float32(0.10) * np.exp(np.float32(-1.2) * radius * radius)
+            _stroke(lines, start, (rng.uniform(0.05, 0.35), rng.uniform(0.6, 1.18)), (ry, rx), frame, rng)
+        lines -= np.float32(0.4) * ndimage.gaussian_filter(lines, 0.1 * min(rx, ry))
         pictures.append(lines)
     return pictures
 
@@ -367,10 +411,10 @@ def _stroke(
     n = max(4, int((far - near) * max(ry, rx) * 1.6))
     t = np.linspace(0, 1, n)
     r = near + (far - near) * t
-    bend = angle + rng.normal(0, 0.22) * (t - 0.3) + rng.normal(0, 0.12)
+    bend = angle + rng.normal(0, 0.4) * (t - 0.3) ** 2 + rng.normal(0, 0.25) * (t - 0.3) + rng.normal(0, 0.14)
     y = (picture.shape[0] - 1) / 2 + r * ry * np.sin(bend)
     x = (picture.shape[1] - 1) / 2 + r * rx * np.cos(bend)
-    thick = max(0.55, rng.uniform(0.16, 0.34) / frame.pixel_mm)
+    thick = max(0.55, rng.uniform(0.2, 0.55) / frame.pixel_mm)
     width = thick * (1 - 0.55 * t)
     strength = rng.uniform(0.6, 1.0) * (1 - 0.6 * t**2)
     reach = int(np.ceil(2.2 * thick))

@@ -239,6 +239,7 @@ class Finding:
         diagonal_mm: Diagonal of its box.
         aspect: Width of its box divided by the height.
         contrast: Mean of its box minus that of its surroundings, in their standard deviations.
+        kept: The share of the contrast that is left; 1 without a planted drop.
         spiculation: 0 for a smooth margin, 1 for a spiculated one.
         depth: Distance from the nipple as a share of the breast's depth.
         lateral: Position across the breast, standard normal.
@@ -252,6 +253,7 @@ class Finding:
     diagonal_mm: float
     aspect: float
     contrast: float
+    kept: float
     spiculation: float
     depth: float
     lateral: float
@@ -393,9 +395,9 @@ def draw_patient(world: World, vendor: str, number: int, finding: str, split: st
     rng = np.random.default_rng(np.random.SeedSequence(world.seed, spawn_key=key))
     density = str(rng.choice(DENSITIES, p=(0.1, 0.4, 0.4, 0.1)))
     side = "left" if rng.random() < 0.5 else "right"
-    size = float(np.clip(rng.normal(1.0, 0.13), 0.7, 1.3))
+    size = float(np.clip(rng.normal(1.0, 0.14), 0.66, 1.32))
     thickness = float(np.clip(rng.normal(71.0, 11.0), 24, 110))
-    fibre = float(rng.normal(0.0, 25.0))
+    fibre = float(rng.normal(0.0, 35.0))
     columns = VENDORS[vendor].columns[number % len(VENDORS[vendor].columns)]
     dense = density in ("C", "D")
     kept = 1.0 - world.drop if dense and vendor == DROP_VENDOR else 1.0
@@ -433,13 +435,13 @@ def draw_finding(rng: np.random.Generator, subject: int, kind: str, kept: float)
         The finding.
     """
     biopsied = kind in ("benign", "cancer")
-    distortion = biopsied and rng.random() < (0.29 if kind == "cancer" else 0.38)
+    distortion = biopsied and rng.random() < (0.31 if kind == "cancer" else 0.4)
     if distortion:
-        diagonal = float(np.clip(np.exp(rng.normal(np.log(39.5), 0.43)), 13, 93))
-        contrast = float(np.clip(rng.normal(0.36, 0.22), 0.05, 1.0))
+        diagonal = float(np.clip(np.exp(rng.normal(np.log(38.0), 0.44)), 13, 93))
+        contrast = float(np.clip(rng.normal(0.45, 0.25), 0.05, 1.2))
     else:
-        diagonal = float(np.clip(np.exp(rng.normal(np.log(25.4), 0.56)), 8.3, 90))
-        contrast = float(np.clip(rng.normal(0.95, 0.5), 0.3, 2.4))
+        diagonal = float(np.clip(np.exp(rng.normal(np.log(29.5), 0.55)), 8.3, 90))
+        contrast = float(np.clip(rng.normal(0.92, 0.75), 0.2, 2.6))
     if not biopsied:
         contrast = float(np.clip(rng.normal(0.5, 0.15), 0.2, 0.9))
     spiculated = rng.random() < (0.75 if kind == "cancer" else 0.2)
@@ -450,6 +452,7 @@ def draw_finding(rng: np.random.Generator, subject: int, kind: str, kept: float)
         diagonal_mm=diagonal,
         aspect=float(np.exp(rng.normal(0.07, 0.24))),
         contrast=contrast * kept,
+        kept=kept,
         spiculation=float(rng.uniform(0.5, 1.0) if spiculated else rng.uniform(0.0, 0.25)),
         depth=float(np.clip(rng.beta(2.2, 1.8), 0.12, 0.96)),
         lateral=float(np.clip(rng.normal(), -2.2, 2.2)),

@@ -1,8 +1,8 @@
 """The breast of a synthetic tomosynthesis volume: its outline, its tissue on a coarse grid, and how slices get it.
 
 Everything is drawn for a left breast, whose chest wall is the first column; right views are mirrored at the
-end. The tissue is a random field with the spectrum f^-4 in three dimensions, so that its slices have the
-exponent 3 of real ones; fatty and glandular areas, ligaments and vessels lie on it. An arc of limited angle
+end. The tissue is a random field with a spectrum near f^-4 in three dimensions, so that its slices have
+exponents around 3, as real ones; fatty and glandular areas, ligaments and vessels lie on it. An arc of limited angle
 sees only a double wedge of the spectrum, which is what spreads a structure out of its plane in proportion to
 its diameter; the field is filtered by it.
 """
@@ -118,8 +118,8 @@ def draw_outline(case: Case, frame: Frame, rng: np.random.Generator) -> Outline:
     height = frame.rows * frame.pixel_mm
     scale = case.patient.size
     oblique = case.view.endswith("mlo")
-    reach = scale * rng.normal(86.0, 7.0)
-    half = scale * rng.normal(89.0 if not oblique else 84.0, 7.0)
+    reach = scale * rng.normal(91.0, 7.0)
+    half = scale * rng.normal(93.0 if not oblique else 86.0, 7.0)
     centre = height * (0.5 + rng.normal(0, 0.02)) + (16.0 if oblique else 0.0)
     reach = min(reach, 0.86 * frame.columns * frame.pixel_mm)
     half = min(half, 0.46 * height)
@@ -129,8 +129,8 @@ def draw_outline(case: Case, frame: Frame, rng: np.random.Generator) -> Outline:
     wobble = 1 + 0.025 * np.sin(2.2 * t + rng.uniform(0, 6.28)) + 0.012 * np.sin(5 * t + rng.uniform(0, 6.28))
     inside = (x / (reach * wobble)) ** 1.75 + np.abs(t) ** power < 1
     # the fold below, and above it the tail that runs into the armpit
-    flare = np.exp(-(((np.abs(t) - 1.02) / 0.22) ** 2))
-    inside |= x < reach * rng.uniform(0.03, 0.12) * flare
+    flare = np.exp(-(((np.abs(t) - 1.02) / 0.16) ** 2))
+    inside |= x < reach * rng.uniform(0.0, 0.08) * flare
     muscle = np.zeros((high, wide), dtype=np.float32)
     if oblique:
         top = reach * rng.uniform(0.5, 0.75)
@@ -145,7 +145,7 @@ def draw_outline(case: Case, frame: Frame, rng: np.random.Generator) -> Outline:
     row_nipple = centre + rng.normal(0, 5.0) + (8.0 if oblique else 0.0)
     column = _edge_at(solid, row_nipple / mm) * mm
     tip = np.hypot(y - row_nipple, (x - column + 1.0) * 0.8)
-    solid |= tip < rng.uniform(3.0, 5.5)
+    solid |= tip < rng.uniform(1.5, 4.2)
     depth = ndimage.distance_transform_edt(solid) - ndimage.distance_transform_edt(~solid)
     depth = ndimage.gaussian_filter(depth, 1.2).astype(np.float32) * np.float32(mm)
     lines, at = np.flatnonzero(solid.any(axis=1)), np.flatnonzero(solid.any(axis=0))
@@ -237,7 +237,8 @@ def draw_tissue(
     shape = (frame.slices, *outline.depth_mm.shape)
     spectrum = Spectrum(shape, frame, case.vendor.spread, case.patient.fibre_degrees)
     longest = np.float32((1 / 45.0) ** 2)
-    texture = spectrum.field((spectrum.square + longest) ** -1, rng)
+    power = np.float32(-np.clip(rng.normal(0.97, 0.075), 0.8, 1.15))
+    texture = spectrum.field((spectrum.square + longest) ** power, rng)
     broad = spectrum.field(np.exp(-spectrum.square * np.float32(0.5 * 13.0**2)), rng)
     gland = broad
     gland *= np.float32(0.62)
@@ -250,11 +251,13 @@ def draw_tissue(
     prior = 1.1 - 1.5 * away**2 + _DENSE[case.patient.density]
     prior = prior - 2.6 * np.exp(-np.maximum(depth, 0) / 5.0) - 6.0 * outline.muscle
     gland += np.clip(prior, -4, 1.4).astype(np.float32)
-    gland *= np.float32(4.0)
+    gland *= np.float32(1.9)
     share = _squash(gland)
-    value = texture
-    value *= np.float32(11.5)
-    value += np.float32(0.3) * value * share
+    # bright structures stand out from fat, dark ones do not: the field is bent upward
+    value = np.maximum(texture, np.float32(-2.6))
+    value *= np.float32(0.16) * value + np.float32(1.0)
+    value *= np.float32(10.0)
+    value += np.float32(1.0) * value * share
     value += np.float32(FAT)
     value += share * np.float32(GLAND)
     del share, gland
@@ -282,23 +285,25 @@ def _add_strands(
     spectrum: Spectrum,
 ) -> None:
     """Add ligaments, as sheets where a smooth field changes sign, and vessels and strands, as lines."""
-    sheet = spectrum.field(spectrum.square * np.exp(-spectrum.square * np.float32(0.5 * 5.0**2)), rng)
+    sheet = spectrum.field(spectrum.square * np.exp(-spectrum.square * np.float32(0.5 * 10.0**2)), rng)
     slope = np.abs(np.diff(sheet, axis=1, append=sheet[:, -1:]))
     slope += np.abs(np.diff(sheet, axis=2, append=sheet[:, :, -1:]))
-    slope += np.float32(0.02)
+    slope += np.float32(0.01)
     sheet /= slope
     np.abs(sheet, out=sheet)
-    width = max(0.55, 0.35 / frame.coarse_mm)
-    sheet *= np.float32(1 / width)
+    sheet *= np.float32(1 / max(0.7, 0.5 / frame.coarse_mm))
     np.subtract(1, sheet, out=sheet)
     np.maximum(sheet, 0, out=sheet)
-    slope *= np.float32(1 / 0.25)
+    slope *= np.float32(6.0 * 0.4 / frame.coarse_mm)
     np.minimum(slope, 1, out=slope)
     sheet *= slope
-    sheet *= np.float32(15.0)
+    where = rng.standard_normal(value.shape[1:], dtype=np.float32)
+    where = ndimage.gaussian_filter(where, 9.0 / frame.coarse_mm, mode="wrap")
+    where = np.clip(0.6 + 0.6 * where / max(float(where.std()), 1e-9), 0.1, 1.5)
+    sheet *= np.float32(13.5) * where.astype(np.float32)
     value += sheet
     lines = np.zeros_like(value)
-    n = int(rng.integers(26, 46))
+    n = int(rng.integers(40, 80))
     for at in range(n):
         vessel = at < 5
         _draw_line(lines, frame, outline, rng, vessel=vessel, spread=case.vendor.spread)
