@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -23,8 +24,13 @@ import pandas as pd
 from PIL import Image
 from scipy import ndimage
 
+from elsewhere.cohort import read_cohort
 from elsewhere.phantom.tomosynthesis import Phantom, draw
 from elsewhere.phantom.tomosynthesis_patients import REAL_ROWS, Case, World
+from elsewhere.phantom.tomosynthesis_tables import Faults, stated, tables_of
+from elsewhere.protocols import protocols
+from elsewhere.scoring.detection import DetectionTask
+from elsewhere.scoring.task import ScoreOptions, read_predictions
 
 RESULTS = Path(__file__).parent / "results" / "tomosynthesis"
 ROWS, PATCH, AIR = 1024, 128, 8
@@ -149,7 +155,9 @@ def one(case: Case) -> Measured:
     s = ROWS / phantom.shape[1]
     for z in planes:
         boxes = [
-            (b.x * s, b.y * s, b.width * s, b.height * s, b.distortion) for b in phantom.lesions if b.slice == z
+            (b.x * s, b.y * s, b.width * s, b.height * s, b.distortion)
+            for b in phantom.lesions
+            if b.slice == z
         ]
         out.add(measure(windowed(volume[z], phantom), boxes))
     out.seconds = [seconds]
@@ -211,14 +219,117 @@ def table(real_values: Measured | None, phantom: Measured) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def blobs(volume: np.ndarray, unit: float, most: int = 12) -> pd.DataFrame:
+    """The strongest blobs of a volume: scale normalised Laplacian of Gaussian, slice by slice, below the skin."""
+    picture = volume.astype(np.float32)
+    inside = picture > 0
+    depth = np.stack(
+        [ndimage.distance_transform_edt(np.pad(plane, ((1, 1), (0, 0))))[1:-1] for plane in inside]
+    )
+    found = []
+    for side in (90.0, 130.0, 185.0, 265.0, 380.0):
+        sigma = side * unit / 2 / np.sqrt(2)
+        answer = -(sigma**2) * np.stack(
+            [ndimage.gaussian_laplace(plane, sigma, mode="nearest") for plane in picture]
+        )
+        answer[depth < max(3.0, sigma)] = 0
+        top = ndimage.maximum_filter(answer, size=(5, 2 * int(sigma) + 1, 2 * int(sigma) + 1)) == answer
+        for z, y, x in np.argwhere(top & (answer > 0)):
+            found.append((float(answer[z, y, x]), int(z), float(y), float(x), side * unit))
+    found.sort(reverse=True)
+    kept: list[tuple[float, int, float, float, float]] = []
+    for one in found:
+        apart = all(np.hypot(one[2] - k[2], one[3] - k[3]) > 0.6 * max(one[4], k[4]) for k in kept)
+        if apart:
+            kept.append(one)
+        if len(kept) == most:
+            break
+    rows = [(x - s / 2, s, y - s / 2, s, z, 5, score) for score, z, y, x, s in kept]
+    return pd.DataFrame(rows, columns=["X", "Width", "Y", "Height", "Z", "Depth", "Score"])
+
+
+def chance(shape: tuple[int, ...], rng: np.random.Generator, unit: float, most: int = 12) -> pd.DataFrame:
+    """Boxes anywhere in the volume, with the sizes of lesions."""
+    side = np.exp(rng.normal(np.log(205 * unit), 0.5, most))
+    z = rng.integers(0, shape[0], most)
+    y, x = rng.uniform(0, shape[1], most), rng.uniform(0, shape[2], most)
+    rows = {"X": x - side / 2, "Width": side, "Y": y - side / 2, "Height": side, "Z": z, "Depth": 5}
+    return pd.DataFrame(rows).assign(Score=rng.random(most))
+
+
+def simple(case: Case) -> tuple[object, pd.DataFrame, pd.DataFrame]:
+    """Draw a volume and give what its tables state, its blobs and its random boxes."""
+    phantom = draw(case)
+    keys = {"PatientID": case.patient.patient_id, "StudyUID": case.patient.study_id, "View": case.view}
+    found = blobs(phantom.volume(), case.size.unit)
+    random = chance(phantom.shape, case.generator("chance"), case.size.unit)
+    return stated(phantom, Faults()), found.assign(**keys), random.assign(**keys)
+
+
+def simple_finders(world: World, workers: int) -> pd.DataFrame:
+    """Sensitivity of the blob finder and of random boxes on a world, in one row each and per vendor."""
+    with ProcessPoolExecutor(workers) as pool:
+        parts = list(pool.map(simple, world.cases()))
+    rows = []
+    for vendors in (*([name] for name in world.vendors), list(world.vendors)):
+        drawn = [part for part in parts if part[0].case.patient.vendor in vendors]
+        tables = tables_of([part[0] for part in drawn])
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for content in ("labels", "boxes"):
+                mine = [table for file, table in tables.items() if f"-{content}-" in file and len(table)]
+                pd.concat(mine).to_csv(folder / f"BCS-DBT-{content}-train-v2.csv", index=False)
+            cohort = read_cohort("bcs-dbt", folder)
+            for at, finder in ((1, "blob finder (LoG)"), (2, "random boxes")):
+                file = folder / "predictions.csv"
+                pd.concat([part[at] for part in drawn]).to_csv(file, index=False)
+                predictions = read_predictions("detection", file, cohort=cohort)
+                task, options = DetectionTask(), ScoreOptions()
+                scores = task.score(cohort, predictions, protocols.get(f"phantom-{world.size}"), options)
+                units = task.partition(scores)
+                evaluator = task.evaluator(scores, units, options)
+                row = evaluator.sensitivities(
+                    np.ones((1, units.n_clusters), dtype=np.uint16),
+                    positive_at=np.array([1.0, 2.0, 4.0]),
+                    all_at=np.array([2.0]),
+                )[0].round(3)
+                rows.append(
+                    {
+                        "size": world.size,
+                        "vendors": "+".join(vendors),
+                        "finder": finder,
+                        "positive_volumes": int((evaluator.lesions_of_case > 0).sum()),
+                        "lesions": int(evaluator.lesions_of_case.sum()),
+                        "at_1_positive": row[0],
+                        "at_2_positive": row[1],
+                        "at_4_positive": row[2],
+                        "at_2_all": row[3],
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--volumes", type=int, default=30)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--no-real", action="store_true")
+    parser.add_argument("--finders", choices=("small", "half"), help="the blob finder and random boxes alone")
+    parser.add_argument("--patients", type=int, default=60, help="patients per vendor of --finders")
     given = parser.parse_args()
-    cases = World(patients=60, size=os.environ.get("PH_SIZE","real"), seed=given.seed).cases()
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    if given.finders:
+        world = World(patients=given.patients, size=given.finders, seed=given.seed)
+        found = simple_finders(world, given.workers)
+        print(found.to_string(index=False))
+        file = RESULTS / "phantom_simple_finders.csv"
+        if file.exists():
+            old = pd.read_csv(file)
+            found = pd.concat([old[old["size"] != given.finders], found])
+        found.to_csv(file, index=False, lineterminator="\n")
+        return
+    cases = World(patients=60, size="real", seed=given.seed).cases()
     positive = [case for case in cases if case.finding in ("benign", "cancer")]
     step = max(1, len(positive) // given.volumes)
     chosen = positive[::step][: given.volumes]
@@ -234,7 +345,6 @@ def main() -> None:
     made = table(values, measured)
     print(made.to_string(index=False))
     print(f"{np.mean(measured.seconds):.1f} s of one core per volume, without writing")
-    RESULTS.mkdir(parents=True, exist_ok=True)
     if values:
         made.to_csv(RESULTS / "phantom_statistics.csv", index=False, lineterminator="\n")
 

@@ -6,15 +6,14 @@ files. A volume depends on (seed, vendor, patient, view) alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from elsewhere.phantom.tomosynthesis_lesions import Lesion, Thing, draw_lesions, draw_lookalikes, place
-from elsewhere.phantom.tomosynthesis_patients import Case, World
+from elsewhere.phantom.tomosynthesis_patients import Case
 from elsewhere.phantom.tomosynthesis_tissue import (
     Field,
     Frame,
@@ -29,6 +28,7 @@ from elsewhere.phantom.tomosynthesis_tissue import (
 )
 
 Pixels = npt.NDArray[np.uint16]
+
 
 @dataclass(frozen=True)
 class Phantom:
@@ -77,7 +77,9 @@ class Phantom:
         for thing in self._things:
             place(thing, z, value)
         rng = self.case.generator(f"slice {z}")
-        dy, dx = (int(rng.integers(0, n - m + 1)) for n, m in zip(self._grain.shape, (high, wide), strict=True))
+        dy, dx = (
+            int(rng.integers(0, n - m + 1)) for n, m in zip(self._grain.shape, (high, wide), strict=True)
+        )
         grain = self._grain[dy : dy + high, dx : dx + wide]
         turn = int(rng.integers(4))
         value += grain[:: 1 - 2 * (turn & 1), :: 1 - (turn & 2)]
@@ -130,6 +132,7 @@ def draw(case: Case) -> Phantom:
         The volume.
 
     Example:
+        >>> from elsewhere.phantom.tomosynthesis_patients import World
         >>> phantom = draw(World(patients=1).cases()[0])
         >>> phantom.slice(0).dtype, phantom.volume().shape == phantom.shape
         (dtype('uint16'), True)

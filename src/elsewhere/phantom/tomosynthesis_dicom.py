@@ -46,7 +46,7 @@ def check_libraries(syntax: str) -> None:
         UserError: The name is unknown, or a library is missing.
     """
     if syntax not in SYNTAXES:
-        raise unknown_name("transfer syntax", syntax, SYNTAXES, where="--syntax")
+        raise unknown_name("transfer syntax", syntax, list(SYNTAXES))
     _library("pydicom")
     if syntax not in _NATIVE:
         _library("imagecodecs")

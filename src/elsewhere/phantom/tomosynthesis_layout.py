@@ -13,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from elsewhere.errors import UserError, unknown_name
+from elsewhere.errors import UserError, near_matches
 from elsewhere.phantom.tomosynthesis import draw
 from elsewhere.phantom.tomosynthesis_dicom import check_libraries, write_dicom
 from elsewhere.phantom.tomosynthesis_patients import Case, World
@@ -126,20 +126,20 @@ def world_from(spec: Mapping[str, Any], *, where: str = "phantom") -> World:
         >>> world_from({"layout": "bcs-dbt", "vendors": ["B"], "patients": 4}).vendors
         ('B',)
     """
-    known = {field.name: field for field in fields(World)}
-    values = {}
+    known = [field.name for field in fields(World)]
+    values: dict[str, Any] = {}
     for key, value in spec.items():
         if key in ("layout", "faults", "syntax"):
             continue
         if key not in known:
-            raise unknown_name("key", key, known, where=where)
+            near = near_matches(key, known)
+            hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
+            raise UserError(f"a tomosynthesis phantom has no '{key}'", where=where, fix=hint)
         values[key] = tuple(value) if isinstance(value, list) else value
     try:
         return World(**values)
     except (TypeError, AttributeError) as error:
-        raise UserError(
-            f"a value of the phantom has the wrong type ({error})", where=where, fix="See `World`."
-        ) from error
+        raise UserError(f"a phantom cannot be made from this specification ({error})", where=where) from error
 
 
 def make_phantom_world(spec: Mapping[str, Any], folder: str | Path, *, where: str = "phantom") -> Path:

@@ -17,7 +17,6 @@ from scipy import ndimage
 from elsewhere.phantom.tomosynthesis_patients import Case, Finding
 from elsewhere.phantom.tomosynthesis_tissue import Field, Frame, Outline
 
-
 _LEAST = 0.012
 """A thing is left out of slices in which less than this share of it is seen."""
 
@@ -248,7 +247,9 @@ def _scaled(
             )
             for at, thing in enumerate(things)
         ]
-    line = np.float32((0.55 + 0.7 * finding.spiculation + 0.5 * min(finding.contrast, 0.6)) * max(deviation, 10.0))
+    line = np.float32(
+        (0.55 + 0.7 * finding.spiculation + 0.5 * min(finding.contrast, 0.6)) * max(deviation, 10.0)
+    )
     line *= np.float32(finding.kept)
     lines = [replace(thing, picture=thing.picture * line) for thing in things[1:]]
     missing = goal - _surplus(_layer(lines, focus, shape), box)
@@ -526,8 +527,10 @@ def _calcification(diameter: float, strength: float, frame: Frame) -> Field:
         strength *= 4 * r * r
     half = int(np.ceil(6 * sigma)) + 1
     y, x = np.arange(-half, half + 1)[:, None], np.arange(-half, half + 1)[None, :]
-    spot = np.exp(-((y * y + x * x) / (2 * sigma**2)) ** 1.5)
-    ghost = np.exp(-(x**2) / (2 * sigma**2)) * np.exp(-((np.abs(y) - 3.2 * sigma) ** 2) / (2 * (1.2 * sigma) ** 2))
+    spot = np.exp(-(((y * y + x * x) / (2 * sigma**2)) ** 1.5))
+    ghost = np.exp(-(x**2) / (2 * sigma**2)) * np.exp(
+        -((np.abs(y) - 3.2 * sigma) ** 2) / (2 * (1.2 * sigma) ** 2)
+    )
     return (strength * (spot - 0.28 * ghost)).astype(np.float32)
 
 

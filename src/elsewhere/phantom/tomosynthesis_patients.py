@@ -162,9 +162,9 @@ class World:
             raise UserError("every vendor needs a name of its own", where="vendors", fix="E.g. A,B.")
         for name in self.vendors:
             if name not in VENDORS:
-                raise unknown_name("vendor", name, VENDORS, where="vendors")
+                raise unknown_name("vendor", name, list(VENDORS))
         if self.size not in SIZES:
-            raise unknown_name("size", self.size, SIZES, where="size")
+            raise unknown_name("size", self.size, list(SIZES))
         for name, value, low, high in (
             ("patients", self.patients, 1, 9999),
             ("drop", self.drop, 0.0, 1.0),
@@ -222,7 +222,7 @@ def _dealt(shares: Sequence[float], names: Sequence[str], n: int) -> list[str]:
     made = []
     for _ in range(n):
         credit += shares
-        best = int(np.argmax(np.round(credit, 9)))
+        best = len(credit) - 1 - int(np.argmax(np.round(credit, 9)[::-1]))
         credit[best] -= 1
         made.append(names[best])
     return made

@@ -204,7 +204,9 @@ def tables_of(drawn: Sequence[Drawn]) -> dict[str, pd.DataFrame]:
             rows = [(*_keys(one), *(int(one.case.finding == f) for f in FINDINGS)) for one in mine]
             made[name] = pd.DataFrame(rows, columns=[*KEYS, *LABELS])
         elif content == "file-paths":
-            made[name] = pd.DataFrame([(*_keys(one), *paths_of(one.case)) for one in mine], columns=[*KEYS, *PATHS])
+            made[name] = pd.DataFrame(
+                [(*_keys(one), *paths_of(one.case)) for one in mine], columns=[*KEYS, *PATHS]
+            )
         else:
             boxes = [
                 (*_keys(one), b.subject, b.slice, b.x, b.y, b.width, b.height, b.kind, int(b.distortion), one.stated_slices)

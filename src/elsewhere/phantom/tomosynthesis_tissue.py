@@ -140,7 +140,9 @@ def draw_outline(case: Case, frame: Frame, rng: np.random.Generator) -> Outline:
         across = reach * rng.uniform(0.4, 0.62)
         edge = across * (1 - (y / low)) + 4.0 * np.sin(y / 27.0 + rng.uniform(0, 6.28)) * (y / low)
         muscle = _soft((edge - x) / 1.6).astype(np.float32)
-    soft = ndimage.gaussian_filter(np.pad(inside.astype(np.float32), ((0, 0), (high, 0)), mode="edge"), 5.5 / mm)
+    soft = ndimage.gaussian_filter(
+        np.pad(inside.astype(np.float32), ((0, 0), (high, 0)), mode="edge"), 5.5 / mm
+    )
     solid = soft[:, high:] > 0.5
     row_nipple = centre + rng.normal(0, 5.0) + (8.0 if oblique else 0.0)
     column = _edge_at(solid, row_nipple / mm) * mm
@@ -334,8 +336,13 @@ def _draw_line(
     tall = max(0.6, (spread * 2 * radius * mm + 0.5) / 2.355 / frame.slice_mm)
     strength = rng.uniform(18, 34) if vessel else rng.uniform(10, 30)
     r, rz = int(np.ceil(2 * radius)), int(np.ceil(2 * tall))
-    dz, dy, dx = np.meshgrid(np.arange(-rz, rz + 1), np.arange(-r, r + 1), np.arange(-r, r + 1), indexing="ij")
-    iz, iy, ix = (np.rint(v).astype(np.intp)[:, None] + d.ravel() for v, d in zip((zs, ys, xs), (dz, dy, dx), strict=True))
+    dz, dy, dx = np.meshgrid(
+        np.arange(-rz, rz + 1), np.arange(-r, r + 1), np.arange(-r, r + 1), indexing="ij"
+    )
+    iz, iy, ix = (
+        np.rint(v).astype(np.intp)[:, None] + d.ravel()
+        for v, d in zip((zs, ys, xs), (dz, dy, dx), strict=True)
+    )
     away = ((iy - ys[:, None]) ** 2 + (ix - xs[:, None]) ** 2) / (2 * radius**2)
     away += (iz - zs[:, None]) ** 2 / (2 * tall**2)
     spot = (strength * np.exp(-away)).astype(np.float32)
@@ -438,7 +445,12 @@ def skin_of(outline: Outline, frame: Frame, rng: np.random.Generator) -> Skin:
     share = np.clip(mm / (2 * blur), 0, 1)
     share *= 1 - 0.25 * np.exp(-(((mm - 4.5) / 2.5) ** 2))
     thick = rng.uniform(1.2, 2.2)
-    glow = SKIN * rng.uniform(0.7, 1.2) / (1 + np.exp(np.clip((mm - thick) / 0.25, -40, 40))) * np.clip(mm / (2 * blur), 0, 1)
+    glow = (
+        SKIN
+        * rng.uniform(0.7, 1.2)
+        / (1 + np.exp(np.clip((mm - thick) / 0.25, -40, 40)))
+        * np.clip(mm / (2 * blur), 0, 1)
+    )
     share[0] = glow[0] = 0
     return Skin(index, share.astype(np.float32), glow.astype(np.float32))
 
