@@ -42,14 +42,15 @@ class Phantom:
         frame: Its grids.
         outline: The outline of the breast, as if it were a left one.
         lesions: The lesions with boxes, in the order of the table.
+        things: All that is added to the tissue, as if the breast were a left one.
     """
 
     case: Case
     frame: Frame
     outline: Outline
     lesions: tuple[Lesion, ...]
+    things: tuple[Thing, ...]
     _tissue: Field
-    _things: tuple[Thing, ...]
     _skin: Skin
     _grain: Field
 
@@ -74,7 +75,7 @@ class Phantom:
         """
         outline, (high, wide) = self.outline, self.outline.shape
         value = upsampled(self._tissue[z], self.frame.coarse, high, wide)
-        for thing in self._things:
+        for thing in self.things:
             place(thing, z, value)
         rng = self.case.generator(f"slice {z}")
         dy, dx = (
@@ -149,8 +150,8 @@ def draw(case: Case) -> Phantom:
         frame,
         outline,
         tuple(lesions),
-        tissue,
         tuple(lookalikes + things),
+        tissue,
         skin_of(outline, frame, case.generator("skin")),
         grain_of(case, frame, outline.shape, case.generator("grain")),
     )

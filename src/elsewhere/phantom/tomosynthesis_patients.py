@@ -440,7 +440,7 @@ def draw_finding(rng: np.random.Generator, subject: int, kind: str, kept: float)
         diagonal = float(np.clip(np.exp(rng.normal(np.log(38.0), 0.44)), 13, 93))
         contrast = float(np.clip(rng.normal(0.45, 0.25), 0.05, 1.2))
     else:
-        diagonal = float(np.clip(np.exp(rng.normal(np.log(29.5), 0.55)), 8.3, 90))
+        diagonal = float(np.clip(np.exp(rng.normal(np.log(27.5), 0.6)), 8.3, 90))
         contrast = float(np.clip(rng.normal(0.92, 0.75), 0.2, 2.6))
     if not biopsied:
         contrast = float(np.clip(rng.normal(0.5, 0.15), 0.2, 0.9))
