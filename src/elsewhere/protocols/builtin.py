@@ -67,6 +67,29 @@ DBTEX_CODE = add_protocol(
     )
 )
 
+PHANTOM_SMALL, PHANTOM_HALF = (
+    add_protocol(
+        Protocol(
+            name=name,
+            version="1.0",
+            title=f"The rules of dbtex-code for synthetic volumes of {rows:,} rows",
+            tasks=("detection",),
+            source="Elsewhere's own rules",
+            detection=DetectionRules(
+                radius="larger-of-half-and-floor",
+                radius_inclusive=True,
+                matching="nearest",
+                floor_px=100.0 * rows / 2457,
+            ),
+            interval=_DBTEX_INTERVAL,
+            notes=(
+                "The floor of 100 px is that of volumes with 2,457 rows; in smaller ones every box would be a hit.",
+            ),
+        )
+    )
+    for name, rows in (("phantom-small", 192), ("phantom-half", 1228))
+)
+
 MAMAMIA_PAPER = add_protocol(
     Protocol(
         name="mamamia-paper",

@@ -26,9 +26,13 @@ def phantom_cohort(spec: Mapping[str, Any], cache: Path | None, *, where: str) -
 
     Raises:
         UserError: A key is unknown, or a value is not allowed.
+    With the layout 'mama-mia' it is an MRI hospital, or with `sites` a world of several, which has no one name;
+    with 'bcs-dbt' it is tomosynthesis of one vendor, or of several.
     """
     if spec.get("layout") == "mama-mia":
         return _mri_cohort(spec, cache, where=where)
+    if spec.get("layout") == "bcs-dbt":
+        return _tomosynthesis_cohort(spec, cache, where=where)
     from elsewhere.phantom.ultrasound import hospital_from
     from elsewhere.phantom.ultrasound_layouts import make_phantom_cohort
 
@@ -44,6 +48,15 @@ def _mri_cohort(spec: Mapping[str, Any], cache: Path | None, *, where: str) -> t
     name = world[0].name if len(world) == 1 else ""
     made = make_phantom_world(world, _folder(spec, cache, name or "mri"), where=where)
     return read_cohort("mama-mia", made), name
+
+
+def _tomosynthesis_cohort(spec: Mapping[str, Any], cache: Path | None, *, where: str) -> tuple[Cohort, str]:
+    from elsewhere.phantom.tomosynthesis_layout import make_phantom_world, world_from
+
+    vendors = world_from(spec, where=where).vendors
+    name = vendors[0] if len(vendors) == 1 else ""
+    made = make_phantom_world(spec, _folder(spec, cache, name or "tomosynthesis"), where=where)
+    return read_cohort("bcs-dbt", made), name
 
 
 def _folder(spec: Mapping[str, Any], cache: Path | None, name: str) -> Path:
