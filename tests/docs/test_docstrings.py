@@ -18,7 +18,6 @@ ROOMS = sorted(init.parent.name for init in SOURCE.glob("*/__init__.py"))
 WITHOUT_EXAMPLES = ("cli", "studies")
 COMMANDS = ("command", "callback")
 """Decorators of the functions whose parameters `help=` explains: their docstring is the help text."""
-ROOMS = ("boxes", "engine", "inputs", "training", "networks", "radiomics")
 PROPERTIES = ("property", "cached_property")
 FILES = sorted(SOURCE.rglob("*.py"))
 Function = ast.FunctionDef

@@ -17,7 +17,8 @@ def phantom_cohort(spec: Mapping[str, Any], cache: Path | None, *, where: str) -
 
     Args:
         spec: The specification, as under `phantom` in a study file. With the layout 'mama-mia' it is an MRI
-            hospital, or with `sites` several of them in one cohort; other layouts are ultrasound.
+            hospital, or with `sites` several of them in one cohort; with 'bcs-dbt' it is tomosynthesis of one vendor
+            or of several; other layouts are ultrasound.
         cache: The folder for its files; None: a temporary folder.
         where: The place of the specification, for messages.
 
@@ -26,8 +27,6 @@ def phantom_cohort(spec: Mapping[str, Any], cache: Path | None, *, where: str) -
 
     Raises:
         UserError: A key is unknown, or a value is not allowed.
-    With the layout 'mama-mia' it is an MRI hospital, or with `sites` a world of several, which has no one name;
-    with 'bcs-dbt' it is tomosynthesis of one vendor, or of several.
     """
     if spec.get("layout") == "mama-mia":
         return _mri_cohort(spec, cache, where=where)
