@@ -194,6 +194,7 @@ TRAVELS = (
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {
+    "networks": {"timm"},
     "training": {"monai", "nibabel", "triton"},
     "recipes": {"monai", "nibabel", "xgboost", "nnunetv2", "pynvml"},
 }

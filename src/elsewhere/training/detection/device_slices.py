@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
+from elsewhere.training.cuda_options import cuda_options
 from elsewhere.training.detection.views import VolumeView
 
 FloatArray = npt.NDArray[np.float64]
@@ -277,3 +278,32 @@ class DeviceSlices:
         if same:
             out[:, 1:] = out[:, :1]
         return (out / _RAW_BYTES[self._dtype]).to(self.device)
+
+
+def as_the_device_reads(pictures: torch.Tensor) -> torch.Tensor:
+    """Return pictures in the layout that the device's convolutions read.
+
+    Args:
+        pictures: (n, channels, height, width).
+
+    Returns:
+        The same values; on a GPU with the channels of a pixel next to each other.
+    """
+    if pictures.is_cuda and cuda_options().channels_last:
+        return pictures.contiguous(memory_format=torch.channels_last)
+    return pictures
+
+
+def lay_out(model: torch.nn.Module) -> torch.nn.Module:
+    """Bring a network's weights into the layout that goes with `as_the_device_reads`.
+
+    Args:
+        model: The network, on its device.
+
+    Returns:
+        The same network.
+    """
+    on_gpu = any(value.is_cuda for value in model.parameters())
+    if on_gpu and cuda_options().channels_last:
+        model.to(memory_format=torch.channels_last)
+    return model
