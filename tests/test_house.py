@@ -195,6 +195,7 @@ TRAVELS = (
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {
     "inputs": {"pydicom", "imagecodecs"},
+    "networks": {"timm"},
     "training": {"monai", "nibabel", "triton"},
     "recipes": {"monai", "nibabel", "xgboost", "nnunetv2", "pynvml"},
 }

@@ -22,7 +22,8 @@ from elsewhere.networks.detectors.anchors import (  # noqa: E402
     match_anchors,
     pair_iou,
 )
-from elsewhere.networks.detectors.base import Targets  # noqa: E402
+from elsewhere.networks.detectors.base import DetectOptions, Targets  # noqa: E402
+from elsewhere.networks.detectors.one_stage import Dense, suppress_dense  # noqa: E402
 
 
 def lesions(*rows: tuple[float, ...]) -> Targets:
@@ -113,6 +114,24 @@ def test_a_perfect_prediction_has_almost_no_loss(generalised):
     assert all(float(part) < 1e-4 for part in parts.values())
     worse = dense_losses(-logit, step + 0.5, -logit, anchors, targets, settings)
     assert all(float(part) > 0.1 for part in worse.values())
+
+
+def test_a_batch_is_suppressed_as_each_picture_alone():
+    ops = pytest.importorskip("torchvision.ops")
+    rng = torch.Generator().manual_seed(0)
+    corner = torch.rand(3, 300, 2, generator=rng) * 90 - 5
+    box = torch.cat([corner, corner + 5 + 30 * torch.rand(3, 300, 2, generator=rng)], dim=-1)
+    score = torch.rand(3, 300, generator=rng)
+    options = DetectOptions(most=40, least_score=0.2, overlap=0.3)
+    found = suppress_dense(Dense(box=box, score=score), options, (100, 110))
+    high = torch.tensor([110.0, 100, 110, 100])
+    for at in range(3):
+        inside = torch.minimum(box[at].clamp(min=0), high)
+        rows = ops.nms(inside, score[at], 0.3)
+        rows = rows[score[at][rows] >= 0.2][:40]
+        assert torch.allclose(found.score[at][: len(rows)], score[at][rows])
+        assert torch.allclose(found.box[at][: len(rows)], inside[rows], atol=1e-4)
+        assert (found.score[at][len(rows) :] == 0).all()
 
 
 def test_thresholds_out_of_order_are_refused():

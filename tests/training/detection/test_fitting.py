@@ -43,7 +43,7 @@ OPTIONS = FitOptions(
 class World:
     """A view with a training and a validation part, and their slices."""
 
-    def __init__(self):
+    def __init__(self, device=torch.device("cpu")):
         self.view = ToyView(8, normals=2, seed=1)
         cases, rng = self.view.cases, np.random.default_rng(0)
         self.train = list_slices(self.view, cases[:6] + cases[8:], SAMPLING, rng=rng)
@@ -53,7 +53,7 @@ class World:
             for table in (self.train, self.validation)
             for pair in zip(table.case, table.z.tolist(), strict=True)
         ]
-        self.stored = DeviceSlices(self.view, slices, STORAGE, torch.device("cpu"))
+        self.stored = DeviceSlices(self.view, slices, STORAGE, device)
 
     def fit(self, model, options, validation=True):
         return fit_detector(
@@ -98,6 +98,22 @@ def test_a_detector_finds_the_discs_of_volumes_that_it_has_not_seen(world):
 @pytest.mark.parametrize("name", TINY)
 def test_each_detector_finds_the_discs(world, name):
     finds_the_discs(world, name, 25)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("name", TINY)
+def test_a_gpu_trains_each_detector_and_agrees_with_the_cpu(name):
+    world = World(torch.device("cuda"))
+    model = build_detector(name).cuda()
+    world.fit(model, replace(OPTIONS, epochs=25))
+    on_cpu = build_detector(name)
+    on_cpu.load_state_dict({key: value.cpu() for key, value in model.state_dict().items()})
+    case = world.view.cases[7]
+    found, again = (
+        predict_volume(one, world.view, case, OPTIONS.inference).best(1) for one in (model, on_cpu)
+    )
+    assert np.abs(found.plane - again.plane).max() <= 3
+    assert np.abs(found.score - again.score).max() <= 0.1
 
 
 def test_copy_paste_mosaic_and_flips_train_too(world):

@@ -6,7 +6,6 @@ same work. The same classifier looks at small pictures around detections where f
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -112,7 +111,7 @@ def build_slice_classifier(
 
 def _from_timm(network: str, weights: str, seed: int) -> SliceClassifier:
     try:
-        timm = importlib.import_module("timm")
+        import timm
     except ImportError as error:
         raise UserError(
             f"{network} needs timm, which is not installed",

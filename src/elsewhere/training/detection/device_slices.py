@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch.nn import functional
 
+from elsewhere.training.cuda_options import cuda_options
 from elsewhere.training.detection.views import VolumeView
 
 FloatArray = npt.NDArray[np.float64]
@@ -131,6 +133,9 @@ class DeviceSlices:
             last = view.shape(case)[2] - 1
             near = (max(0, z - 1), z, min(last, z + 1)) if neighbours else (z,)
             wanted.setdefault(case, set()).update(near)
+        self._turn = 0
+        if device.type == "cuda":
+            self._buffers = [(torch.empty(0, dtype=torch.int16), torch.cuda.Event()) for _ in range(2)]
         self.frame: dict[str, Frame] = {}
         self._size: dict[str, tuple[int, int]] = {}
         self._step: dict[str, int] = {}
@@ -178,8 +183,7 @@ class DeviceSlices:
     def _read(self, view: VolumeView, case: str, z: int) -> torch.Tensor:
         """A slice, windowed, mirrored and reduced, as whole numbers."""
         low, high = view.window(case)
-        raw = np.ascontiguousarray(view.slice(case, z))
-        values = torch.from_numpy(raw.astype(np.int32)).to(self.device).float()
+        values = self._upload(view.slice(case, z))
         values = ((values - low) / max(high - low, 1e-6)).clamp(0, 1)
         if self.frame[case].mirrored:
             values = values.flip(1)
@@ -187,6 +191,25 @@ class DeviceSlices:
         if step > 1:
             values = functional.avg_pool2d(values[None, None], step)[0, 0]
         return (values * _RAW_BYTES[self._dtype]).round().to(self._dtype).to(self._flat.device)
+
+    def _upload(self, raw: npt.NDArray[Any]) -> torch.Tensor:
+        """A slice on the device. On a GPU it goes through one of two pinned buffers, so that reading the next slice
+        does not wait for the copy; two bytes per pixel travel."""
+        if raw.dtype != np.uint16:
+            return torch.from_numpy(np.array(raw, dtype=np.float32)).to(self.device)
+        if self.device.type != "cuda":
+            return torch.from_numpy(raw.astype(np.float32))
+        buffer, copied = self._buffers[self._turn % 2]
+        self._turn += 1
+        copied.synchronize()
+        if buffer.numel() < raw.size:
+            buffer = torch.empty(raw.size, dtype=torch.int16, pin_memory=True)
+            self._buffers[(self._turn - 1) % 2] = (buffer, copied)
+        held = buffer[: raw.size].view(raw.shape)
+        np.copyto(held.numpy().view(np.uint16), raw)
+        there = held.to(self.device, non_blocking=True)
+        copied.record(torch.cuda.current_stream(self.device))
+        return (there.to(torch.int32) & 0xFFFF).float()
 
     def _channel_rows(self) -> list[tuple[int, int, int]]:
         if not self._neighbours:
@@ -277,3 +300,32 @@ class DeviceSlices:
         if same:
             out[:, 1:] = out[:, :1]
         return (out / _RAW_BYTES[self._dtype]).to(self.device)
+
+
+def as_the_device_reads(pictures: torch.Tensor) -> torch.Tensor:
+    """Return pictures in the layout that the device's convolutions read.
+
+    Args:
+        pictures: (n, channels, height, width).
+
+    Returns:
+        The same values; on a GPU with the channels of a pixel next to each other.
+    """
+    if pictures.is_cuda and cuda_options().channels_last:
+        return pictures.contiguous(memory_format=torch.channels_last)
+    return pictures
+
+
+def lay_out(model: torch.nn.Module) -> torch.nn.Module:
+    """Bring a network's weights into the layout that goes with `as_the_device_reads`.
+
+    Args:
+        model: The network, on its device.
+
+    Returns:
+        The same network.
+    """
+    on_gpu = any(value.is_cuda for value in model.parameters())
+    if on_gpu and cuda_options().channels_last:
+        model.to(memory_format=torch.channels_last)
+    return model

@@ -125,7 +125,7 @@ def _place(
     augmentation: Augmentation,
     size: tuple[int, int],
 ) -> npt.NDArray[np.float64]:
-    """Where a tile lies: around one of the slice's lesions, otherwise anywhere on the breast."""
+    """Where a tile lies: around its focus or one of the slice's lesions, otherwise anywhere on the breast."""
     case = table.case[row]
     rows, columns = slices.size(case)
     angle = math.radians(rng.uniform(-1, 1) * augmentation.rotation)
@@ -136,15 +136,17 @@ def _place(
     tile = np.array([size[1], size[0]], dtype=np.float64)
     half = np.abs(linear) @ tile / 2
     lesion = np.flatnonzero(table.label[row] >= 0)
+    focus = table.focus[row]
     offset = rng.uniform(-1, 1, 2)
     room = np.array([columns, rows], dtype=np.float64)
-    if len(lesion):
+    if not np.isnan(focus).any():
+        centre = slices.frame[case].to_stored([*focus, *focus])[:2]
+        centre = centre + offset * augmentation.shift * half / 4
+    elif len(lesion):
         box = slices.frame[case].to_stored(table.box[row, rng.choice(lesion)])
         centre, own = (box[:2] + box[2:]) / 2, (box[2:] - box[:2]) / 2
         centre = centre + offset * augmentation.shift * np.maximum(half - own, 0)
     else:
-        centre = (offset + 1) / 2 * room
-    low = np.minimum(half, room / 2)
-    if not len(lesion):
-        centre = np.clip(centre, low, room - low)
+        low = np.minimum(half, room / 2)
+        centre = np.clip((offset + 1) / 2 * room, low, room - low)
     return np.column_stack([linear, centre - linear @ tile / 2])

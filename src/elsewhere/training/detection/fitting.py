@@ -19,7 +19,7 @@ import torch
 from elsewhere.errors import TrainingError, unknown_name
 from elsewhere.networks.detectors.base import Detector, Targets
 from elsewhere.networks.detectors.slice_classifier import SliceClassifier
-from elsewhere.training.cuda import mixed_precision
+from elsewhere.training.cuda import fixed_shapes, mixed_precision
 from elsewhere.training.detection.augment import (
     brightness,
     copy_paste,
@@ -30,7 +30,7 @@ from elsewhere.training.detection.augment import (
     mosaic,
     move_boxes,
 )
-from elsewhere.training.detection.device_slices import DeviceSlices
+from elsewhere.training.detection.device_slices import DeviceSlices, as_the_device_reads, lay_out
 from elsewhere.training.detection.draws import Augmentation, EpochDraws, draw_epoch
 from elsewhere.training.detection.sampling import LESION, SamplingSettings, SliceTable, draw_order
 from elsewhere.training.detection.slice_froc import slice_sensitivity
@@ -127,15 +127,18 @@ def make_optimiser(model: torch.nn.Module, options: FitOptions) -> torch.optim.O
         UserError: The optimiser is unknown.
     """
     parameters = [value for value in model.parameters() if value.requires_grad]
+    fused = bool(parameters) and parameters[0].is_cuda
     rate, decay, momentum = options.learning_rate, options.weight_decay, options.momentum
     if options.optimiser == "sgd":
         return torch.optim.SGD(parameters, lr=rate, momentum=momentum, weight_decay=decay)
     if options.optimiser == "rmsprop":
         return torch.optim.RMSprop(parameters, lr=rate, weight_decay=decay)
     if options.optimiser == "adam":
-        return torch.optim.Adam(parameters, lr=rate, betas=(momentum, 0.999), weight_decay=decay)
+        return torch.optim.Adam(parameters, lr=rate, betas=(momentum, 0.999), weight_decay=decay, fused=fused)
     if options.optimiser == "adamw":
-        return torch.optim.AdamW(parameters, lr=rate, betas=(momentum, 0.999), weight_decay=decay)
+        return torch.optim.AdamW(
+            parameters, lr=rate, betas=(momentum, 0.999), weight_decay=decay, fused=fused
+        )
     raise unknown_name("optimiser", options.optimiser, ["adam", "adamw", "sgd", "rmsprop"])
 
 
@@ -247,7 +250,7 @@ class _Steps:
             pictures, targets = brightness(pictures, targets, now["light"][:, 0])
         if change.gamma:
             pictures, targets = gamma(pictures, targets, now["light"][:, 1])
-        return pictures, targets
+        return as_the_device_reads(pictures), targets
 
     def loss(self, pictures: torch.Tensor, targets: Targets) -> torch.Tensor:
         raise NotImplementedError
@@ -304,6 +307,7 @@ def _stored_targets(stored: DeviceSlices, table: SliceTable) -> Targets:
 
 
 def _fit(model: torch.nn.Module, steps: _Steps, validation: SliceTable | None, options: FitOptions) -> Fitted:
+    lay_out(model)
     usable = validation is not None and len(validation.rows(LESION)) > 0
     optimiser = make_optimiser(model, options)
     loop = EpochLoop(
@@ -325,7 +329,8 @@ def _fit(model: torch.nn.Module, steps: _Steps, validation: SliceTable | None, o
             return Fitted(history=tuple(loop.history), best_epoch=0, tiles=tiles, stopped=True)
         drawn = steps.draw(epoch)
         rate = scheduled_rate(options.schedule, options.learning_rate, epoch, options.epochs)
-        loss = _train_epoch(model, steps, optimiser, drawn, rate=rate, first=epoch == 1)
+        with fixed_shapes(steps.device.type == "cuda"):
+            loss = _train_epoch(model, steps, optimiser, drawn, rate=rate, first=epoch == 1)
         if not math.isfinite(loss):
             raise TrainingError(
                 f"the loss of {options.name} is no number any more in epoch {epoch}",

@@ -56,6 +56,8 @@ class SliceTable:
         kind: (n,) `LESION`, `NEGATIVE` or `ACTIONABLE`.
         box: (n, m, 4) the lesions that it shows, in pixels of the whole volume.
         label: (n, m) 1 cancer, 0 benign, -1 no lesion.
+        focus: (n, 2) x and y that a tile must show, in pixels of the whole volume; NaN: it lies around a lesion, or
+            anywhere on the breast.
     """
 
     case: tuple[str, ...]
@@ -63,6 +65,7 @@ class SliceTable:
     kind: IntArray
     box: npt.NDArray[np.float64] = field(repr=False)
     label: IntArray
+    focus: npt.NDArray[np.float64] = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.case)
@@ -172,6 +175,7 @@ def _as_table(rows: list[tuple[str, int, int, npt.NDArray[np.float64], list[int]
         kind=np.array([row[2] for row in rows], dtype=np.int64),
         box=box,
         label=label,
+        focus=np.full((len(rows), 2), np.nan),
     )
 
 

@@ -24,7 +24,7 @@ from elsewhere.networks.detectors.base import DetectOptions, Detector, Found
 from elsewhere.networks.detectors.one_stage import Dense, DenseDetector
 from elsewhere.networks.detectors.slice_classifier import SliceClassifier
 from elsewhere.training.cuda import mixed_precision
-from elsewhere.training.detection.device_slices import DeviceSlices, StorageSettings
+from elsewhere.training.detection.device_slices import DeviceSlices, StorageSettings, as_the_device_reads
 from elsewhere.training.detection.views import VolumeView
 
 
@@ -172,7 +172,7 @@ def _batches(
     rows = torch.from_numpy(stored.rows([(case, z) for z in positions]))
     height, width = int(tile[3] - tile[1]), int(tile[2] - tile[0])
     for part in rows.split(batch):
-        yield stored.tiles(part, matrix.expand(len(part), 2, 3), height, width)
+        yield as_the_device_reads(stored.tiles(part, matrix.expand(len(part), 2, 3), height, width))
 
 
 def _on_slices(box: np.ndarray, score: np.ndarray, positions: Sequence[int]) -> Boxes:
