@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -202,6 +202,28 @@ class Cohort:
             return pd.Series("", index=self.cases.index, dtype="str")
         told = self.cases[self.other_id_column]
         return told.map(lambda name: name.strip() if isinstance(name, str) else "").astype("str")
+
+    def patient_ids(self, case_ids: Sequence[str]) -> list[str]:
+        """Find the patients of some cases.
+
+        Args:
+            case_ids: Ids of cases of the cohort.
+
+        Returns:
+            The id of each case's patient, in the same order.
+
+        Raises:
+            KeyError: The cohort has no such case.
+
+        Example:
+            >>> frame = pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "q"]})
+            >>> Cohort.from_frame(frame).patient_ids(["b"])
+            ['q']
+        """
+        known = dict(
+            zip(self.cases["case_id"].astype("str"), self.cases["patient_id"].astype("str"), strict=True)
+        )
+        return [known[str(name)] for name in case_ids]
 
     def save(self, directory: str | Path, *, replace: bool = False, inputs: Iterable[Any] = ()) -> Path:
         """Write `cases.parquet`, `lesions.parquet` and `cohort.json` into a folder, whole or not at all.

@@ -18,4 +18,5 @@ import elsewhere.recipes.mri.subgroup_reweighting
 import elsewhere.recipes.mri.subtraction
 import elsewhere.recipes.mri.video
 import elsewhere.recipes.pictures.classifier
-import elsewhere.recipes.pictures.finder  # noqa: F401
+import elsewhere.recipes.pictures.finder
+import elsewhere.recipes.tomosynthesis.faster_rcnn  # noqa: F401

@@ -55,7 +55,7 @@ def _tomosynthesis_cohort(spec: Mapping[str, Any], cache: Path | None, *, where:
     vendors = world_from(spec, where=where).vendors
     name = vendors[0] if len(vendors) == 1 else ""
     made = make_phantom_world(spec, _folder(spec, cache, name or "tomosynthesis"), where=where)
-    return read_cohort("bcs-dbt", made), name
+    return read_cohort("bcs-dbt", made, volumes=True, site_by_vendor=not name), name
 
 
 def _folder(spec: Mapping[str, Any], cache: Path | None, name: str) -> Path:

@@ -67,13 +67,16 @@ _LATERALITY = {"l": "left", "r": "right"}
 
 
 @readers.register("bcs-dbt")
-def read_bcs_dbt(source: str | Path, *, volumes: bool = False) -> Cohort:
+def read_bcs_dbt(source: str | Path, *, volumes: bool = False, site_by_vendor: bool = False) -> Cohort:
     """Read BCS-DBT: the tables of labels and boxes of each split, as a cohort with lesions.
 
     Args:
         source: The folder with the published tables: labels and boxes, of one split or of several.
         volumes: Whether the tables of file paths are read too and the folder is searched for the DICOM files
             of the volumes (DBT-01); otherwise nothing is searched, and there is no column `image`.
+        site_by_vendor: Whether the site of a volume is the maker of its machine, by the header of its file, so that
+            a study by site trains on one vendor and tests on another. The column `vendor` is added. It needs
+            `volumes`.
 
     Returns:
         The cohort; a case is a volume.
@@ -81,7 +84,7 @@ def read_bcs_dbt(source: str | Path, *, volumes: bool = False) -> Cohort:
     Raises:
         UserError: The source is no folder, a table is missing or it cannot be told which of two is the newer,
             an id is missing or repeated, a study has two patients, a value is impossible, or a box lies in a
-            volume that the labels of its split do not list.
+            volume that the labels of its split do not list; or `site_by_vendor` is asked for without `volumes`.
     """
     folder = Path(source)
     if not folder.is_dir():
@@ -106,6 +109,8 @@ def read_bcs_dbt(source: str | Path, *, volumes: bool = False) -> Cohort:
         found = add_volumes(cases, folder, tables)
         warnings += found.warnings
         counts |= found.counts
+    if site_by_vendor:
+        warnings += _add_vendor(cases, folder)
     return Cohort.from_frame(
         cases,
         lesions=lesions.drop(columns="patient_of_box"),
@@ -116,6 +121,32 @@ def read_bcs_dbt(source: str | Path, *, volumes: bool = False) -> Cohort:
         synthetic=is_phantom(folder),
         known=KnownOfCohort(id_grades={} if is_phantom(folder) else {DATASET: _grade(cases)}, counts=counts),
     )
+
+
+def _add_vendor(cases: pd.DataFrame, folder: Path) -> list[str]:
+    """Add the columns `vendor` and `site` by the headers of the files; volumes without one are of no known vendor."""
+    if "image" not in cases.columns:
+        raise UserError(
+            "the vendor stands in the headers of the volumes, and no volume is asked for",
+            where=str(folder),
+            fix="Read the folder with volumes too.",
+        )
+    from elsewhere.inputs.tomosynthesis.header import read_header
+
+    vendors, unread = [], 0
+    for image in cases["image"]:
+        name = ""
+        if isinstance(image, str) and image:
+            try:
+                name = read_header(folder / image).maker
+            except UserError:
+                unread += 1
+        vendors.append(name or None)
+    cases["vendor"] = pd.array(vendors, dtype="string")
+    cases["site"] = cases["vendor"].fillna("vendor not known")
+    lacking = int(cases["vendor"].isna().sum())
+    notes = [f"{lacking} volumes state no vendor: they are a site of their own."] if lacking else []
+    return notes + ([f"The headers of {unread} volumes cannot be read."] if unread else [])
 
 
 def _read_split(part: SplitTables, *, may_be_empty: bool) -> tuple[pd.DataFrame, pd.DataFrame]:

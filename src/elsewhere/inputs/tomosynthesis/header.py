@@ -80,6 +80,7 @@ class Header:
         pixels_length: Its length in bytes; None where the frames are encapsulated.
         offsets: The extended offset table, bytes from the first frame; empty where there is none.
         notes: What a reader should know, as sentences.
+        maker: The maker of the machine alone.
     """
 
     transfer_syntax: str
@@ -100,6 +101,7 @@ class Header:
     pixels_length: int | None
     offsets: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    maker: str = ""
 
     @property
     def frame_bytes(self) -> int:
@@ -232,7 +234,9 @@ def _header(pydicom: Any, file: BinaryIO) -> Header:
     if str(_value(data, "LossyImageCompression") or "").strip() == "01":
         notes.append("the pixels were compressed with loss before they were published")
     length = int(found["length"])
-    maker = (str(_value(data, name) or "").strip() for name in ("Manufacturer", "ManufacturerModelName"))
+    maker, model = (
+        str(_value(data, name) or "").strip() for name in ("Manufacturer", "ManufacturerModelName")
+    )
     return Header(
         transfer_syntax=syntax,
         rows=rows,
@@ -247,11 +251,12 @@ def _header(pydicom: Any, file: BinaryIO) -> Header:
         laterality=_laterality(data, shared, per_frame),
         order=_order(per_frame, notes),
         implant=str(_value(data, "BreastImplantPresent") or "").strip().upper() == "YES",
-        manufacturer=printable(" ".join(filter(None, maker)))[:80],
+        manufacturer=printable(" ".join(filter(None, (maker, model))))[:80],
         pixels_at=int(found["at"]),
         pixels_length=None if length == 0xFFFFFFFF else length,
         offsets=_extended_offsets(data, frames),
         notes=tuple(notes),
+        maker=printable(maker)[:80],
     )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.cohort.label_scheme import LabelScheme
 from elsewhere.errors import UserError, name_rows, unknown_name
 from elsewhere.predictions.boxes import check_boxes, rows_of, to_cohort_spelling, volume_extent
 from elsewhere.predictions.join import join_by_id
@@ -41,7 +42,7 @@ from elsewhere.scoring.detection.tables import (
 )
 from elsewhere.scoring.flow import participant_flow
 from elsewhere.scoring.stored import check_stored_boxes
-from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
+from elsewhere.scoring.task import ScoreOptions, Scores, StudyMetrics, Task, tasks
 from elsewhere.statistics.bootstrap_weights import WeightStream, draw
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator, FloatArray
@@ -52,6 +53,10 @@ if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
     from elsewhere.predictions import Predictions
 
+VOLUMES = LabelScheme(
+    classes=("without a lesion", "with a lesion"), unknown="not annotated", image="volume", both_needed=False
+)
+"""Volumes of the task detection. A detector needs lesions; volumes without any may be absent."""
 _MATCHINGS = ("challenge", "nearest")
 _CURVE_STEPS = 160
 
@@ -67,6 +72,9 @@ class DetectionTask(Task):
     target = None
     answer_kind = "boxes"
     resampling_units = ("patients", "volumes")
+    label_scheme = VOLUMES
+    needed_classes = frozenset({1})
+    lesion_columns = ("lesion_id", "x", "y", "width", "height", "slice", "volume_slices", "class")
     case_columns = ("n_lesions", "n_detected")
     stored_columns = ("n_lesions", "n_detected", "n_boxes", "n_false_positives")
 
@@ -142,6 +150,38 @@ class DetectionTask(Task):
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         return froc_specs(protocol.detection)
+
+    def reported(self, protocol: Protocol) -> StudyMetrics:
+        """List the metrics that a study reports: the primary and the secondary one lead (DBT-04).
+
+        Args:
+            protocol: The rules of scoring, whose operating points name the metrics.
+
+        Returns:
+            The metrics.
+        """
+        primary, *points = (spec.name for spec in froc_specs(protocol.detection))
+        secondary = points[-2]
+        return StudyMetrics(
+            main=primary,
+            shown=(primary, secondary, *points[:-2], points[-1]),
+            paired=(primary, secondary),
+            grouped=(primary,),
+        )
+
+    def case_classes(self, cohort: Cohort) -> pd.Series | None:
+        """Tell volumes with a lesion from those without one, by the table of lesions.
+
+        Args:
+            cohort: The cohort.
+
+        Returns:
+            "1" for each volume with a lesion, "0" for the others; None without a table of lesions.
+        """
+        if cohort.lesions is None:
+            return None
+        positive = cohort.cases["case_id"].astype("string").isin(cohort.lesions["case_id"].astype("string"))
+        return positive.map({True: "1", False: "0"}).astype("string")
 
     def score(
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
