@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from elsewhere.boxes import Boxes
-from elsewhere.boxes.score_peaks import ScorePeakOptions, find_score_peaks
+from elsewhere.boxes.score_peaks import ScorePeakOptions, peak_boxes
 from elsewhere.recipes.base import Job, recipes
 from elsewhere.recipes.tomosynthesis.settings import DetectorSettings, inference_of
 from elsewhere.recipes.tomosynthesis.volume_detector import (
@@ -151,7 +151,7 @@ class Pranjalsahu(VolumeDetector):
         settings: PranjalsahuSettings = job.settings
         boxes = predict_volume(networks["detector"], self._view(job), case, inference_of(settings))
         rules = ScorePeakOptions(moved_px=settings.moved_px * settings.pixel, depth=settings.depth)
-        return find_score_peaks(boxes, slices_of(job, case), rules)
+        return peak_boxes(boxes, slices_of(job, case), rules)
 
 
 def network_of(settings: PranjalsahuSettings) -> FasterRcnnSettings | str:
