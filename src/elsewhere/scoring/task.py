@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,22 @@ class Scores:
     flow: tuple[dict[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
     extras: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, rows: npt.ArrayLike) -> Scores:
+        """Select cases, with their events.
+
+        Args:
+            rows: The positions of the cases in the order that is wanted, or a mask with one value per case.
+
+        Returns:
+            The scores of these cases; counts, flow and warnings stay those of all.
+        """
+        cases = self.cases.iloc[np.arange(len(self.cases))[np.asarray(rows)]].reset_index(drop=True)
+        events = self.events
+        if events is not None:
+            of_these = events["case_id"].astype(str).isin(set(cases["case_id"].astype(str)))
+            events = events[of_these].reset_index(drop=True)
+        return replace(self, cases=cases, events=events)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ list are false positives over all volumes, and counted as `extra`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -363,35 +363,9 @@ class DetectionTask(Task):
         Returns:
             The curves by name; empty where the metrics are undefined. Without resamples they have no bands.
         """
-        evaluator = self.evaluator(scores, partition, options)
-        if evaluator.undefined_reasons():
-            return {}
-        rules = scores.protocol.detection
-        grid = np.linspace(0.0, 2.0 * max(rules.positive_operating_points), _CURVE_STEPS + 1)
-        on_grid = _OnGrid(evaluator, grid)
-        middle = on_grid.evaluate(np.ones((1, partition.n_clusters), dtype=np.uint16))[0]
-        low = high = None
-        level = scores.protocol.interval.level
-        if stream is not None and stream.resamples > 0:
-            drawn = draw([cast(Evaluator, on_grid)], stream, threads=options.threads)[0]
-            drawn = drawn[~np.isnan(drawn[:, 0])]
-            if len(drawn):
-                tail = 50.0 * (1.0 - level)
-                low, high = np.percentile(drawn, [tail, 100.0 - tail], axis=0)
-        out: dict[str, Any] = {}
-        for k, (key, where) in enumerate((("froc", "positive volumes"), ("froc_all", "all volumes"))):
-            part = slice(k * grid.size, (k + 1) * grid.size)
-            out[key] = {
-                "x": grid.tolist(),
-                "y": middle[part].tolist(),
-                "lo": None if low is None else low[part].tolist(),
-                "hi": None if high is None else high[part].tolist(),
-                "x_label": f"False positives per volume ({where})",
-                "y_label": "Sensitivity",
-                "volumes": where,
-                "band": f"pointwise {100 * level:g} % percentile bootstrap" if low is not None else None,
-            }
-        return out
+        return froc_curves(
+            [self.evaluator(scores, partition, options)], scores.protocol, stream, threads=options.threads
+        )
 
     def details(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> dict[str, Any]:
         """Count how many lesions of each class come within the false-positive budgets, without ids.
@@ -426,15 +400,66 @@ class DetectionTask(Task):
         }
 
 
+def froc_curves(
+    evaluators: Sequence[FrocEvaluator],
+    protocol: Protocol,
+    stream: WeightStream | None,
+    *,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Compute FROC curves over positive volumes (`froc`) and all (`froc_all`), with pointwise bands.
+
+    Args:
+        evaluators: Of one model; of several trainings the curve is their mean, also in every resample.
+        protocol: The rules of scoring: operating points, and the level of the bands.
+        stream: The weights of the resamples; None for curves without bands.
+        threads: How many threads; None for all processors.
+
+    Returns:
+        The curves by name; empty where sensitivity is undefined.
+    """
+    if any(one.undefined_reasons() for one in evaluators):
+        return {}
+    rules, level = protocol.detection, protocol.interval.level
+    grid = np.linspace(0.0, 2.0 * max(rules.positive_operating_points), _CURVE_STEPS + 1)
+    on_grid = _OnGrid(evaluators, grid)
+    middle = on_grid.evaluate(np.ones((1, evaluators[0].n_clusters), dtype=np.uint16))[0]
+    low = high = None
+    if stream is not None and stream.resamples > 0:
+        drawn = draw([cast(Evaluator, on_grid)], stream, threads=threads)[0]
+        drawn = drawn[~np.isnan(drawn[:, 0])]
+        if len(drawn):
+            tail = 50.0 * (1.0 - level)
+            low, high = np.percentile(drawn, [tail, 100.0 - tail], axis=0)
+    out: dict[str, Any] = {}
+    for k, (key, where) in enumerate((("froc", "positive volumes"), ("froc_all", "all volumes"))):
+        part = slice(k * grid.size, (k + 1) * grid.size)
+        out[key] = {
+            "x": grid.tolist(),
+            "y": middle[part].tolist(),
+            "lo": None if low is None else low[part].tolist(),
+            "hi": None if high is None else high[part].tolist(),
+            "x_label": f"False positives per volume ({where})",
+            "y_label": "Sensitivity",
+            "volumes": where,
+            "band": f"pointwise {100 * level:g} % percentile bootstrap" if low is not None else None,
+        }
+    return out
+
+
 class _OnGrid:
     """The curve at many rates, for `draw`: it needs only the width and the rows of an evaluator."""
 
-    def __init__(self, evaluator: FrocEvaluator, grid: FloatArray) -> None:
-        self._evaluator, self._grid = evaluator, grid
-        self.specs = (evaluator.specs[0],) * (2 * grid.size)
+    def __init__(self, evaluators: Sequence[FrocEvaluator], grid: FloatArray) -> None:
+        self._evaluators, self._grid = evaluators, grid
+        self.specs = (evaluators[0].specs[0],) * (2 * grid.size)
 
     def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
-        return self._evaluator.sensitivities(weights, positive_at=self._grid, all_at=self._grid)
+        each = [
+            one.sensitivities(weights, positive_at=self._grid, all_at=self._grid) for one in self._evaluators
+        ]
+        mean: FloatArray = np.mean(each, axis=0)
+        return mean
 
 
 def lesion_table(scores: Scores, *, positive_only: bool = True) -> pd.DataFrame:
