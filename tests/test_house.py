@@ -31,8 +31,9 @@ MAY_USE = {
     "privacy": {"errors", "untrusted", "files"},
     "protocols": {"errors", "registry"},
     "statistics": {"errors", "protocols"},
+    "boxes": {"errors"},
     "ensembles": {"errors", "statistics"},
-    "inputs": {"errors", "registry"},
+    "inputs": {"errors", "untrusted", "files", "registry"},
     "cohort": {"errors", "untrusted", "files", "registry", "tables", "inputs"},
     "predictions": {"errors", "registry", "tables", "inputs", "cohort"},
     "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
@@ -41,9 +42,19 @@ MAY_USE = {
     "scenarios": {"errors", "tables", "cohort"},
     "engine": {"errors", "untrusted", "files", "registry", "inputs", "predictions"},
     "networks": {"errors"},
-    "training": {"errors", "inputs", "engine", "networks"},
+    "training": {"errors", "boxes", "inputs", "engine", "networks"},
     "radiomics": {"errors", "inputs"},
-    "recipes": {"errors", "registry", "inputs", "predictions", "engine", "networks", "training", "radiomics"},
+    "recipes": {
+        "errors",
+        "registry",
+        "boxes",
+        "inputs",
+        "predictions",
+        "engine",
+        "networks",
+        "training",
+        "radiomics",
+    },
     "studies": set(),
     "study": {
         "errors",
@@ -171,6 +182,7 @@ LONG_LISTS = {
 TRAVELS = (
     "untrusted",
     "files",
+    "boxes",
     "inputs",
     "predictions/answers",
     "engine",
@@ -182,6 +194,8 @@ TRAVELS = (
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {
+    "inputs": {"pydicom", "imagecodecs"},
+    "networks": {"timm"},
     "training": {"monai", "nibabel", "triton"},
     "recipes": {"monai", "nibabel", "xgboost", "nnunetv2", "pynvml"},
 }
@@ -199,6 +213,8 @@ STAYS = [
     "xgboost",
     "isal",
     "ray",
+    "pydicom",
+    "imagecodecs",
 ]
 """What the rest of the package needs and such a machine lacks."""
 

@@ -115,7 +115,10 @@ class Result(Assessment):
 
         summary = self.summary
         counts = summary["counts"]
-        yield f"{summary['task']} by protocol {summary['protocol']} {summary['protocol_version']}"
+        other = summary.get("protocol_counterpart")
+        yield f"{summary['task']} by protocol {summary['protocol']} {summary['protocol_version']}" + (
+            f" (the challenge's other rules: --protocol {other})" if other else ""
+        )
         lost = ", ".join(
             f"{counts[name]} {name.replace('_', ' ')}"
             for name in ("missing", "invalid", "not_analysable", "undefined", "without_boxes", "extra")

@@ -50,7 +50,7 @@ SHOWN_BY = {
     "commands/cohort": ("cohort read",),
     "commands/duplicates": ("cohort duplicates",),
     "commands/demo": ("demo",),
-    "commands/phantom": ("phantom mri", "phantom ultrasound"),
+    "commands/phantom": ("phantom mri", "phantom ultrasound", "phantom tomosynthesis"),
     "commands/study_report": ("run",),
     "commands/listing": ("protocols", "metrics", "readers", "recipes"),
     "files/": ("score", "summarise", "accept", "rank", "compare", "cohort read", "equivalence"),

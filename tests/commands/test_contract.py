@@ -183,7 +183,8 @@ def test_defaults_of_the_challenges(detection_pair, mask_pair, response_pair, ru
         tmp_path / "a",
         "--json",
     )
-    assert done.json["protocol"] == "dbtex-paper"
+    assert done.json["protocol"] == "dbtex-code"
+    assert done.json["protocol_counterpart"] == "dbtex-paper"
     done = run(
         "score",
         "response",

@@ -109,6 +109,7 @@ def test_an_unknown_option_of_score_arrays_offers_its_neighbours():
         "demo",
         "phantom ultrasound",
         "phantom mri",
+        "phantom tomosynthesis",
     ],
 )
 def test_a_seed_below_zero_is_refused(command, run, results, tmp_path):
@@ -124,6 +125,7 @@ def test_a_seed_below_zero_is_refused(command, run, results, tmp_path):
         "demo": ("demo", tmp_path / "o"),
         "phantom ultrasound": ("phantom", "ultrasound", tmp_path / "o"),
         "phantom mri": ("phantom", "mri", tmp_path / "o"),
+        "phantom tomosynthesis": ("phantom", "tomosynthesis", tmp_path / "o"),
     }[command]
     done = run(*given, "--seed", -1)
     assert done.code == 64, done.said

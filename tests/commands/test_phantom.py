@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 
 def test_hospitals_are_written_and_told(run, tmp_path):
     out = tmp_path / "world"
@@ -85,3 +87,47 @@ def test_help_has_an_example(run):
     assert done.code == 0
     text = " ".join(done.out.split())
     assert "elsewhere phantom mri" in text and "--json" in text
+
+
+def test_a_tomosynthesis_world_is_written_and_told(run, tmp_path):
+    pytest.importorskip("pydicom")
+    pytest.importorskip("imagecodecs")
+    out = tmp_path / "dbt"
+    arguments = ["phantom", "tomosynthesis", out, "--vendors", "A,B", "--patients", 4]
+    done = run(*arguments, "--drop", 0.5, "--json")
+    assert done.code == 0, done.said
+    told = json.loads(done.out)
+    assert [vendor["name"] for vendor in told["vendors"]] == ["A", "B"]
+    assert [vendor["volumes"] for vendor in told["vendors"]] == [8, 8]
+    assert told["protocol"] == "phantom-small" and told["planted"]["drop"]["share"] == 0.5
+    assert all(told["planted"]["faults"].values())
+    refused = run(*arguments)
+    assert refused.code == 64 and "--replace" in refused.said
+    again = run(*arguments, "--no-faults", "--syntax", "rle", "--replace")
+    assert again.code == 0, again.said
+    assert "planted turned" not in again.out and "planted left tags as published" in again.out
+    assert len(list(out.rglob("*.dcm"))) == 16
+
+
+def test_mistakes_of_a_tomosynthesis_world_exit_64(run, tmp_path):
+    for wrong in (
+        ["--vendors", "A,C"],
+        ["--size", "huge"],
+        ["--patients", "0"],
+        ["--views", "3"],
+        ["--mix", "a,b"],
+        ["--splits", "0.5,0.5"],
+        ["--drop", "2"],
+        ["--drop", "0.5", "--vendors", "A"],
+        ["--syntax", "gif"],
+    ):
+        done = run("phantom", "tomosynthesis", tmp_path / "o", *wrong)
+        assert done.code == 64, wrong
+        assert not (tmp_path / "o").exists()
+
+
+def test_help_of_tomosynthesis_has_examples(run):
+    done = run("phantom", "tomosynthesis", "--help")
+    assert done.code == 0
+    text = " ".join(done.out.split())
+    assert "elsewhere phantom tomosynthesis world" in text and "--faults" in text

@@ -32,7 +32,9 @@ def scored(run, tmp_path):
     "name",
     ["ordinary_small", "duplicates_on_one_lesion", "radius_small_box_50_vs_100", "two_lesions_nearest_wins"],
 )
-def test_dbtex_vectors(vectors_dir, name, run, scored, tmp_path):
+@pytest.mark.parametrize("rules", [("--protocol", "dbtex-code"), ()], ids=["named", "default"])
+def test_dbtex_vectors(vectors_dir, name, rules, run, scored, tmp_path):
+    """The organisers' code, named or as the default of the cohort's reader."""
     want = json.loads((vectors_dir / "dbtex/expected.json").read_text())[name]["dbtex-code"]["metrics"]
     folder = tmp_path / "published"
     folder.mkdir()
@@ -40,9 +42,8 @@ def test_dbtex_vectors(vectors_dir, name, run, scored, tmp_path):
         shutil.copy(vectors_dir / "dbtex" / name / file, folder / f"BCS-DBT-{file}")
     cohort = tmp_path / "cohort"
     assert run("cohort", "read", "bcs-dbt", folder, "--out", cohort).code == 0
-    found = scored(
-        "detection", cohort, vectors_dir / "dbtex" / name / "predictions.csv", "--protocol", "dbtex-code"
-    )
+    found = scored("detection", cohort, vectors_dir / "dbtex" / name / "predictions.csv", *rules)
+    assert found["protocol"] == "dbtex-code"
     names = {
         "mean_sensitivity_positive": "mean_sensitivity_1_to_4",
         "sensitivity_at_2_fps_all": "sensitivity_at_2_all",

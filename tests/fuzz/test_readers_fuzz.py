@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elsewhere.cohort import audit, describe, load_cohort, read_cohort
+from elsewhere.cohort.readers.bcs_dbt_tables import parse_table_name
 from elsewhere.errors import UserError
 from elsewhere.phantom.tables import write_bcs_dbt_twin, write_camelyon17_twin, write_mama_mia_twin
 from elsewhere.tables import content_hash, read_table, write_table
@@ -200,6 +201,28 @@ def test_mutated_bcs_dbt(tmp_path, seeds, which, edits):
         data = seeds[part]
         (tmp_path / f"BCS-DBT-{part}.csv").write_bytes(mutate(data, edits) if part == which else data)
     survives(lambda: audit(read_cohort("bcs-dbt", tmp_path)))
+
+
+@EXAMPLES
+@given(edits=mutations())
+def test_mutated_file_paths_of_bcs_dbt(tmp_path, edits):
+    if not (tmp_path / "twin").exists():
+        write_bcs_dbt_twin(tmp_path / "twin", np.random.default_rng(2), splits={"train": 3}, with_files=True)
+    path = tmp_path / "twin" / "BCS-DBT-file-paths-train-v2.csv"
+    whole = tmp_path / "whole.csv"
+    if not whole.exists():
+        whole.write_bytes(path.read_bytes())
+    path.write_bytes(mutate(whole.read_bytes(), edits))
+    survives(lambda: audit(read_cohort("bcs-dbt", tmp_path / "twin", volumes=True)))
+
+
+@EXAMPLES
+@given(
+    name=st.text(alphabet="vV-_ .012phaseJnltrivdboxg", max_size=40),
+    kind=st.sampled_from(["labels", "boxes", "paths"]),
+)
+def test_any_name_of_a_table_is_read_or_refused(name, kind):
+    survives(lambda: parse_table_name(Path(f"{name}{kind}{name}.csv")))
 
 
 @EXAMPLES

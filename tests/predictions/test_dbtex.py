@@ -150,3 +150,19 @@ def test_the_real_submission_is_written_back_byte_for_byte(data_dir: Path, tmp_p
     assert predictions.table["case_id"].nunique() > 400
     write_dbtex(predictions, tmp_path / "again.csv")
     assert (tmp_path / "again.csv").read_bytes() == source.read_bytes()
+
+
+def test_views_in_capitals_are_those_of_the_cohort(tmp_path):
+    """DBT-07: `RMLO` in a file is the cohort's `rmlo`; the file is written back as it was."""
+    file = tmp_path / "said.csv"
+    file.write_text(
+        "PatientID,StudyUID,View,X,Width,Y,Height,Z,Depth,Score\n"
+        "P1,S1,RMLO,1,2,3,4,5,1,0.5\nP1,S1,lcc,1,2,3,4,5,1,0.5\nP1,s1,RMLO,1,2,3,4,5,1,0.5\n"
+    )
+    cases = {"case_id": ["S1/rmlo", "S1/lcc"], "patient_id": ["P1", "P1"]}
+    found = read_boxes(file, cohort=Cohort.from_frame(pd.DataFrame(cases)))
+    assert found.table["case_id"].tolist() == ["S1/rmlo", "S1/lcc", "s1/RMLO"]
+    assert any("1 boxes were joined" in word for word in found.warnings)
+    assert write_dbtex(found, tmp_path / "again.csv").read_bytes() == file.read_bytes()
+    both = Cohort.from_frame(pd.DataFrame({"case_id": ["S1/RMLO", "S1/rmlo"], "patient_id": ["P1", "P1"]}))
+    assert read_boxes(file, cohort=both).table["case_id"].tolist()[0] == "S1/RMLO"

@@ -32,13 +32,22 @@ def test_stored_results_still_open():
 
 def test_the_digest_is_of_the_rules():
     paper = protocols.get("mamamia-paper")
-    same = replace(paper, headline=("dice",), default_for=("our-archive",))
+    same = replace(paper, headline=("dice",), default_for=("our-archive",), counterpart="plain")
     assert same.digest() == paper.digest()
     assert replace(paper, task_rules={"tolerance_s": 0.25}).digest() != paper.digest()
     assert (
         replace(paper, task_rules={"a": 1, "b": 2}).digest()
         == replace(paper, task_rules={"b": 2, "a": 1}).digest()
     )
+
+
+def test_a_counterpart_is_a_protocol_of_the_same_task_that_names_it_back():
+    """DBT-04a: the challenge's two radii are two protocols, and each result names the other."""
+    named = {name: one.counterpart for name, one in protocols if one.counterpart}
+    assert named.items() >= {"dbtex-code": "dbtex-paper", "dbtex-paper": "dbtex-code"}.items()
+    for name, other in named.items():
+        assert protocols.get(other).counterpart == name
+        assert set(protocols.get(other).tasks) & set(protocols.get(name).tasks)
 
 
 def leading(protocol) -> str:
@@ -84,7 +93,7 @@ def test_a_missing_patient_is_refused_by_the_rule_and_not_by_the_name():
     [
         ("segmentation", "mama-mia", "mamamia-paper"),
         ("response", "mama-mia", "mamamia-paper"),
-        ("detection", "bcs-dbt", "dbtex-paper"),
+        ("detection", "bcs-dbt", "dbtex-code"),
         ("slides", "camelyon17", "camelyon17"),
         ("classification", "mama-mia", "plain"),
         ("segmentation", "table", "plain"),

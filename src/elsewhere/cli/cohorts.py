@@ -46,6 +46,13 @@ def cohort_read(
             "as a patient, grade C.",
         ),
     ] = None,
+    volumes: Annotated[
+        bool,
+        typer.Option(
+            "--volumes",
+            help="BCS-DBT: also search the folder for the DICOM files, by the published file paths.",
+        ),
+    ] = False,
     encoding: EncodingOpt = None,
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
@@ -64,6 +71,7 @@ def cohort_read(
             column_map=pairs(column_map),
             constants=pairs(constants, option="--set"),
             ids=ids,
+            volumes=volumes,
             table=table_options(encoding, delimiter, decimal),
             progress=progress,
         )

@@ -23,6 +23,7 @@ from elsewhere.cli.options import (
     ScaleOpt,
     SeedOpt,
     ThreadsOpt,
+    WhereOpt,
     pairs,
     show,
     split_list,
@@ -69,6 +70,7 @@ def rank(
     cohort: Annotated[Path | None, typer.Option(help="The cohort, for prediction files.")] = None,
     task: Annotated[str | None, typer.Option(help="The task, for prediction files.")] = None,
     protocol: ProtocolOpt = None,
+    where: WhereOpt = None,
     metric: Annotated[
         str | None, typer.Option(help="Metric to rank by; default the task's, `combined` for challenges.")
     ] = None,
@@ -102,6 +104,7 @@ def rank(
             cohort=cohort,
             task=task,
             protocol=protocol,
+            where=pairs(where, option="--where"),
             metric=metric,
             baseline=baseline,
             resamples=resamples,

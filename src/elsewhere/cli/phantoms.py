@@ -144,3 +144,91 @@ def phantom_mri(
             progress=progress,
         )
     return show(made, as_json=as_json)
+
+
+@phantom_app.command(
+    "tomosynthesis",
+    epilog="Example: elsewhere phantom tomosynthesis world --vendors A,B --patients 12 --size small; without "
+    "faults, and with less contrast in dense breasts at vendor B: elsewhere phantom tomosynthesis world "
+    "--no-faults --drop 0.5",
+)
+def phantom_tomosynthesis(
+    out: Annotated[
+        Path, typer.Argument(help="Folder to write; made at once when all is done, or not at all.")
+    ],
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Replace an earlier phantom in the folder; other files in it stay."),
+    ] = False,
+    vendors: Annotated[
+        str, typer.Option(help="A (arc of 15 degrees), B (50 degrees), or both, comma-separated.")
+    ] = "A,B",
+    patients: Annotated[int, typer.Option(min=1, help="Patients per vendor.")] = 12,
+    size: Annotated[
+        str,
+        typer.Option(
+            help="small (192 rows, about 16 slices), half (1,228 rows) or real (2,457 rows, 24 to 114 slices)."
+        ),
+    ] = "small",
+    views: Annotated[
+        int, typer.Option(help="Volumes per patient: 2 (CC and MLO of one breast) or 4 (both breasts).")
+    ] = 2,
+    mix: Annotated[
+        str, typer.Option(help="Shares of normal, actionable, benign and cancer patients.")
+    ] = "0.25,0.15,0.28,0.32",
+    splits: Annotated[
+        str, typer.Option(help="Shares of the patients in train, validation and test.")
+    ] = "0.6,0.2,0.2",
+    drop: Annotated[
+        float,
+        typer.Option(
+            help="Share of the lesions' contrast that is lost in dense breasts at vendor B: 0 to 1."
+        ),
+    ] = 0.0,
+    faults: Annotated[
+        bool,
+        typer.Option(
+            help="Plant faults of published sets: wrong laterality tags, turned volumes, a box on background, a wrong number of slices."
+        ),
+    ] = True,
+    syntax: Annotated[
+        str,
+        typer.Option(
+            help="Encoding: jpeg-ls, jpeg-2000, jpeg-lossless, htj2k, rle, raw, raw-implicit or deflated."
+        ),
+    ] = "jpeg-ls",
+    workers: Annotated[int, typer.Option(min=1, help="Processes; the files are the same.")] = 1,
+    seed: SeedOpt = 1,
+    as_json: JsonOpt = False,
+) -> int:
+    """Breast tomosynthesis of two vendors as DICOM volumes and the nine tables of BCS-DBT."""
+    from elsewhere.commands.output import progress_bar
+    from elsewhere.commands.phantom import tomosynthesis
+
+    with progress_bar(enabled=not as_json) as progress:
+        made = tomosynthesis(
+            out,
+            replace=replace,
+            vendors=tuple(split_list(vendors)),
+            patients=patients,
+            size=size,
+            views=views,
+            mix=_shares(mix, "--mix"),
+            splits=_shares(splits, "--splits"),
+            drop=drop,
+            faults=faults,
+            syntax=syntax,
+            workers=workers,
+            seed=seed,
+            progress=progress,
+        )
+    return show(made, as_json=as_json)
+
+
+def _shares(text: str, option: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in split_list(text))
+    except ValueError:
+        raise UserError(
+            f"'{text}' is no list of numbers", where=option, fix="Write e.g. 0.6,0.2,0.2."
+        ) from None

@@ -1,4 +1,4 @@
-"""The audit: what a reader of the numbers must know about the table behind them (US-03, US-04, US-11).
+"""The audit: what a reader of the numbers must know about the table behind them (US-03, US-04, US-11, DBT-02).
 
 An audit corrects nothing. Each finding says what was seen and where; `error` is for what makes a number wrong
 (a leak), `warning` for what may, `info` for what is worth knowing.
@@ -27,6 +27,8 @@ from elsewhere.errors import name_rows
 
 Severity = Literal["info", "warning", "error"]
 MOSTLY_EMPTY = 0.5
+MOST_SPLITS = 12
+"""A column 'split' with more parts than this is not written out in the audit."""
 _FILE_ENDINGS = ("_path", "_file")
 
 
@@ -121,7 +123,8 @@ def _ids_against_images(dataset: str, rows: pd.DataFrame, cohort: Cohort) -> lis
     found: list[Finding] = []
     patients, cases = int(rows["patient_id"].nunique()), len(rows)
     grade = cohort.id_grades.get(dataset)
-    known = None if cohort.synthetic else published(dataset, cohort.reader)
+    splits = list(rows["split"].dropna().unique()) if "split" in rows.columns else []
+    known = None if cohort.synthetic else published(dataset, cohort.reader, splits=splits)
     made = grade is not None and grade.grade == "C"
     told = f"{patients} patient ids for {cases} cases" + ("; synthetic" if cohort.synthetic else "")
     if known is not None and known.patients is not None:
@@ -450,13 +453,20 @@ def _empty_attributes(cases: pd.DataFrame) -> list[Finding]:
 
 
 def _leaks(cases: pd.DataFrame) -> list[Finding]:
-    """A patient in two parts of a split is an error, always (US-11)."""
+    """A patient in two parts of a split is an error, always (US-11, DBT-02)."""
     if "split" not in cases.columns:
         return []
     parts = cases.assign(split=cases["split"].str.strip().str.casefold())
     mask = rows_that_vary(parts, ("dataset", "patient_id"), "split")
     if not mask.any():
-        return []
+        named = [
+            f"{name} {len(rows)} cases of {rows['patient_id'].nunique()} patients"
+            for name, rows in cases.groupby("split", sort=False)
+        ]
+        if len(named) < 2 or len(named) > MOST_SPLITS:
+            return []
+        message = f"split: {', '.join(named)}; no patient is in more than one part"
+        return [Finding(kind="split", severity="info", message=message)]
     rows, ids = _rows_and_ids(cases, mask)
     return [
         Finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -64,7 +64,8 @@ class KnownOfCohort:
 
     Attributes:
         id_grades: How far the patient ids of a dataset can be trusted; other datasets are graded by content.
-        counts: Counts of the reading, such as rows that were left out.
+        counts: Counts of the reading, such as rows that were left out. Under `named_files` and `named_ids` stand
+            names in the warnings that are in no column: nothing that is shared prints them.
         truth_files: Digests stored earlier, which stand in for truth files that are not here now.
         other_id_column: The column with the id that the same patient has in another dataset; None: the first
             of `OTHER_ID_COLUMNS` that exists.
@@ -164,6 +165,8 @@ class Cohort:
         _note(cases)
         if lesions is not None:
             _note(lesions)
+        note_files(_names_in(known.counts, "named_files"))
+        note_ids(_names_in(known.counts, "named_ids"))
         table, ids_made, notes = _checked_cases(cases, where=where, root=root_path)
         parts = _checked_lesions(lesions, table, where=where) if lesions is not None else None
         digests, absent = _truth_digests(table, root_path, known.truth_files)
@@ -199,6 +202,28 @@ class Cohort:
             return pd.Series("", index=self.cases.index, dtype="str")
         told = self.cases[self.other_id_column]
         return told.map(lambda name: name.strip() if isinstance(name, str) else "").astype("str")
+
+    def patient_ids(self, case_ids: Sequence[str]) -> list[str]:
+        """Find the patients of some cases.
+
+        Args:
+            case_ids: Ids of cases of the cohort.
+
+        Returns:
+            The id of each case's patient, in the same order.
+
+        Raises:
+            KeyError: The cohort has no such case.
+
+        Example:
+            >>> frame = pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "q"]})
+            >>> Cohort.from_frame(frame).patient_ids(["b"])
+            ['q']
+        """
+        known = dict(
+            zip(self.cases["case_id"].astype("str"), self.cases["patient_id"].astype("str"), strict=True)
+        )
+        return [known[str(name)] for name in case_ids]
 
     def save(self, directory: str | Path, *, replace: bool = False, inputs: Iterable[Any] = ()) -> Path:
         """Write `cases.parquet`, `lesions.parquet` and `cohort.json` into a folder, whole or not at all.
@@ -292,6 +317,11 @@ def _note(table: pd.DataFrame) -> None:
     for name in (*FILE_COLUMNS, *(str(c) for c in table.columns if _FURTHER_TRUTH.fullmatch(str(c)))):
         if name in table.columns:
             note_files(table[name].dropna().astype(str).unique())
+
+
+def _names_in(counts: Mapping[str, Any], key: str) -> list[str]:
+    names = counts.get(key)
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def _checked_cases(

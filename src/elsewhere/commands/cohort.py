@@ -89,6 +89,7 @@ def read(
     column_map: Mapping[str, str] | None = None,
     constants: Mapping[str, str] | None = None,
     ids: str | None = None,
+    volumes: bool = False,
     table: TableOptions = DEFAULT,
     progress: Report | None = None,
 ) -> CohortReport:
@@ -102,6 +103,8 @@ def read(
         column_map: The names of the table's columns by the names that they should have.
         constants: Columns that have one value for every case, such as {"site": "Alder"}.
         ids: 'patient', or 'image' to make each picture a patient; None for the reader's default.
+        volumes: Whether the folder is searched for the files of the volumes, by the readers that have this
+            option.
         table: How text tables are written: encoding, delimiter and decimal mark.
         progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
@@ -118,6 +121,8 @@ def read(
     options |= {name: value for name, value in written.items() if value is not None}
     if table.decimal != ".":
         options["decimal"] = table.decimal
+    if volumes:
+        options["volumes"] = True
     if progress is not None and takes(reader, "progress"):
         options["progress"] = progress
     made = cohorts.read_cohort(reader, Path(source), **options)

@@ -1,4 +1,4 @@
-"""`phantom ultrasound` and `phantom mri`: synthetic hospitals on disk, in the layouts of the public sets."""
+"""`phantom ultrasound`, `mri` and `tomosynthesis`: synthetic hospitals on disk, in the layouts of the public sets."""
 
 from __future__ import annotations
 
@@ -297,3 +297,123 @@ def mri(
             }
         )
     return MriPhantoms(sites=tuple(made), path=out, seconds=time.perf_counter() - start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TomosynthesisPhantoms:
+    """Synthetic tomosynthesis volumes that were written, and the commands that read and score them.
+
+    Args:
+        vendors: The name, counts and volume sizes of each vendor.
+        planted: What was planted, as in `planted.json`, without the lesions.
+        protocol: The scoring rules whose radius fits the size of the volumes.
+        path: The folder that was written.
+        seconds: How long it took.
+    """
+
+    vendors: tuple[dict[str, Any], ...]
+    planted: dict[str, Any]
+    protocol: str
+    path: Path
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
+        return {
+            "vendors": list(self.vendors),
+            "planted": self.planted,
+            "protocol": self.protocol,
+            "path": str(self.path),
+            "seconds": self.seconds,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
+        for made in self.vendors:
+            counts = ", ".join(f"{n} {label}" for label, n in made["findings"].items())
+            yield (
+                f"{made['name']}: {made['patients']} patients, {made['volumes']} volumes ({counts}), {made['boxes']} boxes, "
+                f"{made['rows']} rows, {made['slices'][0]} to {made['slices'][1]} slices"
+            )
+        drop = self.planted["drop"]
+        if drop["share"]:
+            yield (
+                f"planted: {len(drop['volumes'])} volumes of vendor B with dense breasts, where lesions have "
+                f"{drop['share']:.0%} less contrast"
+            )
+        for name, what in self.planted["faults"].items():
+            if what:
+                yield f"planted {name.replace('_', ' ')}: {len(what)}"
+        yield f"written: {self.path}, in {self.seconds:.0f} s"
+        yield f"next: elsewhere cohort read bcs-dbt {self.path} --out {self.path.name}-cohort"
+        yield f"score detections on it with --protocol {self.protocol}"
+
+
+def tomosynthesis(
+    out: str | Path,
+    *,
+    replace: bool = False,
+    faults: bool = True,
+    syntax: str = "jpeg-ls",
+    workers: int = 1,
+    progress: Report | None = None,
+    **world: Any,
+) -> TomosynthesisPhantoms:
+    """Make a world of synthetic tomosynthesis volumes in the layout of BCS-DBT.
+
+    Args:
+        out: The folder to write.
+        replace: Whether files that exist may be replaced.
+        faults: Whether faults are planted.
+        syntax: The encoding of the DICOM files.
+        workers: How many processes.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
+        **world: Fields of `World`, such as `vendors`, `patients` and `seed`.
+
+    Returns:
+        The vendors that were written.
+
+    Raises:
+        UserError: A value is not allowed, a library is missing, or the folder may not be replaced.
+    """
+    import json
+
+    from elsewhere.phantom.tomosynthesis_layout import PLANTED, write_world
+    from elsewhere.phantom.tomosynthesis_patients import World
+    from elsewhere.tables import read_table
+
+    if "seed" in world:
+        check_seed(world["seed"])
+    start = time.perf_counter()
+    spec = World(**world)
+    out = Path(out)
+    check_out(out, replace=replace)
+    write_world(spec, out, replace=replace, faults=faults, syntax=syntax, workers=workers, progress=progress)
+    truth = read_table(out / "truth.csv")
+    planted = json.loads((out / PLANTED).read_text(encoding="utf-8"))
+    boxes = Counter(lesion["vendor"] for lesion in planted.pop("lesions"))
+    made = []
+    for name in spec.vendors:
+        mine = truth[truth["vendor"] == name]
+        slices = mine["slices"].astype(int)
+        made.append(
+            {
+                "name": name,
+                "manufacturer": str(mine["manufacturer"].iloc[0]),
+                "patients": int(mine["patient_id"].nunique()),
+                "volumes": len(mine),
+                "findings": dict(sorted(Counter(mine["finding"]).items())),
+                "splits": dict(sorted(Counter(mine["split"]).items())),
+                "boxes": boxes[name],
+                "rows": int(mine["rows"].astype(int).max()),
+                "slices": [int(slices.min()), int(slices.max())],
+            }
+        )
+    protocol = {"small": "phantom-small", "half": "phantom-half"}.get(spec.size, "dbtex-code")
+    return TomosynthesisPhantoms(
+        vendors=tuple(made),
+        planted=planted,
+        protocol=protocol,
+        path=out,
+        seconds=time.perf_counter() - start,
+    )

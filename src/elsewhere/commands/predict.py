@@ -208,7 +208,7 @@ def predict(
         found = predict_cohort(chosen, store, part.cohort, device=device, masks=masks, progress=progress)
         summary = _summary(chosen, part.cohort, found, where or {})
         with staged_directory(out, replace=replace, inputs=inputs) as folder:
-            summary["files"] = _write(chosen, found, folder)
+            summary["files"] = _write(chosen, found, part.cohort, folder)
             summary["sha256"] = {
                 str(file.relative_to(folder)): file_digest(file)
                 for file in sorted(folder.rglob("*"))
@@ -219,7 +219,7 @@ def predict(
     return Predictions(summary=summary, path=Path(out), cohort=shown)
 
 
-def _write(model: Model, found: Predicted, folder: Path) -> dict[str, str]:
+def _write(model: Model, found: Predicted, cohort: Cohort, folder: Path) -> dict[str, str]:
     """Write the answers to each task in the format of a submission, and the cost of each case."""
     outcome, files = found.outcome, {}
     tasks = model.unit.recipe.tasks
@@ -229,7 +229,13 @@ def _write(model: Model, found: Predicted, folder: Path) -> dict[str, str]:
         own = kind.name if kind.own_folder else ""
         inside = f"{task}-{own}".rstrip("-") if kinds.count(answers.kind) > 1 else own
         (folder / inside).mkdir(exist_ok=True)
-        target = AnswerTarget(folder=folder / inside, ids=found.ids, names=outcome.case, source=found.source)
+        target = AnswerTarget(
+            folder=folder / inside,
+            ids=found.ids,
+            names=outcome.case,
+            source=found.source,
+            patients=cohort.patient_ids(found.ids),
+        )
         files[task] = (Path(inside) / kind.write(answers, target)).as_posix()
     if outcome.cost is not None:
         rows = [

@@ -61,7 +61,15 @@ class Leaderboard:
             One line of text at a time.
         """
         part = self.summary["ranking"]
-        yield f"ranked by {part['metric']} on {self.summary['counts']['cases']} cases of {self.summary['counts']['patients']} patients"
+        counts, where = (
+            self.summary["counts"],
+            self.summary["provenance"].get("settings", {}).get("where") or {},
+        )
+        chosen = "".join(f", {column} = {value}" for column, value in where.items())
+        yield f"ranked by {part['metric']} on {counts['cases']} cases of {counts['patients']} patients{chosen}"
+        if other := self.summary.get("protocol_counterpart"):
+            rules = f"{self.summary['protocol']} {self.summary['protocol_version']}"
+            yield f"protocol {rules} (the challenge's other rules: --protocol {other})"
         for row in part["table"]:
             span = (
                 str(row["rank_lo"])
@@ -89,6 +97,7 @@ def rank(
     cohort: str | Path | None = None,
     task: str | None = None,
     protocol: str | None = None,
+    where: Mapping[str, str] | None = None,
     metric: str | None = None,
     baseline: str | None = None,
     resamples: int | None = None,
@@ -114,6 +123,7 @@ def rank(
         cohort: The cohort of prediction files.
         task: The task of prediction files.
         protocol: The protocol of prediction files; None for the one that the cohort's reader names.
+        where: Only cases whose columns have these values are ranked ({"split": "test"}), with prediction files.
         metric: The metric to rank by; None for the protocol's primary metric.
         baseline: The entry that the others are tested against; None for no tests.
         resamples: The number of resamples; None for the protocol's number.
@@ -152,6 +162,11 @@ def rank(
             "--cohort and --task go together",
             fix="Give both for prediction files, neither for result folders.",
         )
+    if where and cohort is None:
+        raise UserError(
+            "--where is about prediction files and their cohort",
+            fix="Result folders hold the cases that they were scored on: score them with --where, then rank them.",
+        )
     entries: Entries
     if cohort is not None and task is not None:
         read = ReadOptions(
@@ -166,6 +181,7 @@ def rank(
         how = EntryOptions(
             task=task,
             protocol=protocol,
+            where=where,
             read=read,
             scoring=scoring,
             explain=lambda problem: str(fit_error(problem, "rank")),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 CLINICAL, MASK, LESION_BOX, BREAST_BOX = "clinical", "mask", "lesion-box", "breast-box"
 """Kinds of truth that a recipe may declare to see of the cases that it predicts. A source may know others."""
+LESIONS = "lesions"
+"""The value of a row that holds the case's rows of the cohort's lesion table, where it has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,8 @@ class CaseRow:
 
     Args:
         name: The study's name of the case, 'DATASET/case_id'.
-        values: The cells of the row by column; None or NaN where a cell is empty.
+        values: The cells of the row by column; None or NaN where a cell is empty. Where the cohort has a table of
+            lesions, `LESIONS` holds the case's rows of it, each a mapping by column; of a case without lesions none.
         file: A function from a file name in a cell to its path.
     """
 
@@ -213,5 +216,9 @@ class Source(Protocol):
 sources: Registry[type[Source]] = Registry(
     "source",
     group="elsewhere.sources",
-    builtin_modules=("elsewhere.inputs.pictures", "elsewhere.inputs.mri.source"),
+    builtin_modules=(
+        "elsewhere.inputs.pictures",
+        "elsewhere.inputs.mri.source",
+        "elsewhere.inputs.tomosynthesis.source",
+    ),
 )

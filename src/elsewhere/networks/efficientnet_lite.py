@@ -157,6 +157,38 @@ class EfficientNetLite(nn.Module):
         return x.mean(dim=(2, 3))
 
 
+class LiteEncoder(nn.Module):
+    """EfficientNet-Lite without its last layer; it returns the last map at each of five sizes.
+
+    Args:
+        body: The network, whose layers it shares.
+    """
+
+    def __init__(self, body: EfficientNetLite) -> None:
+        super().__init__()
+        self.stem, self.norm, self.blocks = body._conv_stem, body._bn0, body._blocks
+        blocks = [block for block in body._blocks if isinstance(block, Block)]
+        halves = [block._depthwise_conv.stride[0] == 2 for block in blocks]
+        self.taps = frozenset(at for at in range(len(halves)) if at + 1 == len(halves) or halves[at + 1])
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """Compute the maps.
+
+        Args:
+            x: (n, 3, height, width) pictures.
+
+        Returns:
+            Maps at 1/2, 1/4, 1/8, 1/16 and 1/32 of the pictures' size.
+        """
+        x = functional.relu6(self.norm(self.stem(x)))
+        levels = []
+        for at, block in enumerate(self.blocks):
+            x = block(x)
+            if at in self.taps:
+                levels.append(x)
+        return levels
+
+
 def _round_width(width: int, factor: float, divisor: int = 8) -> int:
     if factor == 1.0:
         return width

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from elsewhere.errors import UserError, unknown_name
 from elsewhere.networks.classifiers import build_network
-from elsewhere.networks.efficientnet_lite import Block, EfficientNetLite
+from elsewhere.networks.efficientnet_lite import LiteEncoder
 from elsewhere.networks.weights import find_weights, load_state
 
 SIZE_STEP = 32
@@ -95,26 +95,6 @@ class _Up(nn.Module):
         return functional.relu(self.norm(self.conv(torch.cat([wide, skip], dim=1))))
 
 
-class _LiteEncoder(nn.Module):
-    """EfficientNet-Lite without its last layer; it returns the last map at each of five sizes."""
-
-    def __init__(self, body: EfficientNetLite) -> None:
-        super().__init__()
-        self.stem, self.norm, self.blocks = body._conv_stem, body._bn0, body._blocks
-        blocks = [block for block in body._blocks if isinstance(block, Block)]
-        halves = [block._depthwise_conv.stride[0] == 2 for block in blocks]
-        self.taps = frozenset(at for at in range(len(halves)) if at + 1 == len(halves) or halves[at + 1])
-
-    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-        x = functional.relu6(self.norm(self.stem(x)))
-        levels = []
-        for at, block in enumerate(self.blocks):
-            x = block(x)
-            if at in self.taps:
-                levels.append(x)
-        return levels
-
-
 class _PlainEncoder(nn.Module):
     """Two convolutions per level, the first of which halves the size."""
 
@@ -176,7 +156,7 @@ def build_finder(
             model = Finder(name, _PlainEncoder(entry.widths), entry)
         else:
             body = build_network(entry.encoder).body
-            model = Finder(name, _LiteEncoder(body), entry)  # type: ignore[arg-type]
+            model = Finder(name, LiteEncoder(body), entry)  # type: ignore[arg-type]
     path = find_finder_weights(name, weights, known)
     if path is not None:
         _load(model, entry, path)
@@ -222,7 +202,7 @@ def _load(model: Finder, entry: FinderEntry, path: Path) -> None:
         raise UserError(f"these are not the weights of a {model.name}", where=str(path))
     classifier = build_network(entry.encoder)
     load_state(classifier, path)
-    model.encoder = _LiteEncoder(classifier.body)  # type: ignore[arg-type]
+    model.encoder = LiteEncoder(classifier.body)  # type: ignore[arg-type]
 
 
 def check_size(size_px: int) -> None:

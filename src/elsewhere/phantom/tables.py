@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,24 @@ MAMA_MIA_COLUMNS = (
     "tumor_subtype", "age", "menopause", "ethnicity", "breast_density", "view", "num_phases",
     "fat_suppressed", "field_strength", "image_rows", "image_columns", "num_slices", "pixel_spacing",
     "slice_thickness", "site", "manufacturer", "scanner_model", "acquisition_date", "tcia_series_uid",
+)  # fmt: skip
+BCS_DBT_NAMES = {
+    "": ("BCS-DBT-labels-twin", "BCS-DBT-boxes-twin", ""),
+    "train": ("BCS-DBT-labels-train-v2", "BCS-DBT-boxes-train-v2", "BCS-DBT-file-paths-train-v2"),
+    "validation": (
+        "BCS-DBT-labels-validation-PHASE-2-Jan-2024",
+        "BCS-DBT-boxes-validation-v2-PHASE-2-Jan-2024",
+        "BCS-DBT-file-paths-validation-v2",
+    ),
+    "test": (
+        "BCS-DBT-labels-test-PHASE-2",
+        "BCS-DBT-boxes-test-v2-PHASE-2-Jan-2024",
+        "BCS-DBT-file-paths-test-v2",
+    ),
+}
+"""The published names of labels, boxes and file paths, by split."""
+BCS_DBT_BOXES = (
+    "PatientID", "StudyUID", "View", "Subject", "Slice", "X", "Y", "Width", "Height", "Class", "AD", "VolumeSlices",
 )  # fmt: skip
 _PRE = "pre (<6 months since LMP AND no prior bilateral ovariectomy AND not on estrogen replacement)"
 _DEFAULT_PATIENTS = {"DUKE": 6, "ISPY1": 4, "ISPY2": 10, "NACT": 3}
@@ -178,24 +197,78 @@ def write_camelyon17_twin(
     return path
 
 
-def write_bcs_dbt_twin(folder: str | Path, rng: np.random.Generator, *, patients: int = 20) -> Path:
+def write_bcs_dbt_twin(
+    folder: str | Path,
+    rng: np.random.Generator,
+    *,
+    patients: int = 20,
+    splits: Mapping[str, int] | None = None,
+    with_files: bool = False,
+) -> Path:
     """Write small tables in the form of BCS-DBT, `BCS-DBT-labels-twin.csv` and `BCS-DBT-boxes-twin.csv`.
+
+    With `splits` the tables have their published names: labels, boxes and file paths of each split.
 
     Args:
         folder: Where to write; it is made if it does not exist.
         rng: The generator of all draws.
         patients: Number of patients, with four views each; the first four have one of each label.
+        splits: Number of patients by split (train, validation, test), in place of `patients`; None: tables of
+            one split without a name, and no file paths.
+        with_files: Whether to write a file of 132 bytes for each volume as well, where the file paths say: it
+            has a name and the mark of DICOM, and nothing in it.
 
     Returns:
         The folder, which is what the reader takes.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    first = 0
+    for split, count in (splits or {"": patients}).items():
+        labels, boxes = _bcs_dbt_rows(rng, first, count)
+        first += count
+        names = BCS_DBT_NAMES[split]
+        write_table(pd.DataFrame(labels), folder / f"{names[0]}.csv")
+        write_table(pd.DataFrame(boxes, columns=list(BCS_DBT_BOXES)), folder / f"{names[1]}.csv")
+        if split:
+            paths = _bcs_dbt_paths(labels)
+            write_table(pd.DataFrame(paths), folder / f"{names[2]}.csv")
+            for row in paths if with_files else ():
+                file = folder / row["descriptive_path"]
+                file.parent.mkdir(parents=True)
+                file.write_bytes(bytes(128) + b"DICM")
+    return folder
+
+
+def _bcs_dbt_paths(labels: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """One row per volume, with both kinds of published paths."""
+    rows = []
+    for number, label in enumerate(labels):
+        patient, study, view = (str(label[name]) for name in ("PatientID", "StudyUID", "View"))
+        top = f"Breast-Cancer-Screening-DBT/{patient}"
+        digits = int(study.removeprefix("DBT-S")) + 10000
+        uid = f"1.3.6.1.4.1.0.{digits}"
+        rows.append(
+            {
+                "PatientID": patient,
+                "StudyUID": study,
+                "View": view,
+                "descriptive_path": f"{top}/01-01-2000-{study}-MAMMO screening digital bilateral-{digits}/"
+                f"{20000 + number}.000000-NA-{digits}/1-1.dcm",
+                "classic_path": f"{top}/{uid}/{uid}.{number + 1}/1-1.dcm",
+            }
+        )
+    return rows
+
+
+def _bcs_dbt_rows(
+    rng: np.random.Generator, first: int, patients: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     labels, boxes = [], []
-    for number in range(patients):
+    for number in range(first, first + patients):
         patient, study = f"DBT-P{number:05d}", f"DBT-S{number:05d}"
         kind = ("Normal", "Actionable", "Benign", "Cancer")[
-            number % 4 if number < 4 else int(rng.choice(4, p=[0.6, 0.15, 0.15, 0.1]))
+            number % 4 if number - first < 4 else int(rng.choice(4, p=[0.6, 0.15, 0.15, 0.1]))
         ]
         for view in ("lcc", "lmlo", "rcc", "rmlo"):
             hit = kind in ("Normal", "Actionable") or view.startswith("l")
@@ -223,6 +296,4 @@ def write_bcs_dbt_twin(folder: str | Path, rng: np.random.Generator, *, patients
                         "VolumeSlices": slices,
                     }
                 )
-    write_table(pd.DataFrame(labels), folder / "BCS-DBT-labels-twin.csv")
-    write_table(pd.DataFrame(boxes), folder / "BCS-DBT-boxes-twin.csv")
-    return folder
+    return labels, boxes

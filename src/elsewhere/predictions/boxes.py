@@ -10,6 +10,7 @@ pixels and slices (csv, parquet, xlsx). Pictures without slices leave `z` and `d
   outside its volume than a hit can reach: 100 px, or 25 % of the slices (`volume_slices`, and
   `image_width`, `image_height` of the cohort, where known). Nearer ones are scored: the published
   evaluation lets a box that overshoots the edge hit a lesion next to it.
+- In DBTex's csv a view may be written in capitals: `RMLO` is the cohort's `rmlo`.
 - In DBTex's csv any finite `Depth` is accepted, also -1 and 0, which the organisers' baseline and other
   published files have: the published evaluation takes Z + Depth/2 as the centre slice and checks nothing
   (DBT-07).
@@ -153,6 +154,14 @@ def boxes_from_frame(
             table[native] = np.nan
     table["row"] = np.arange(1, len(table) + 1, dtype=np.int64)
     warnings: list[str] = []
+    if cohort is not None and dbtex:
+        spelt = _views_of_cohort(table["case_id"], cohort.cases["case_id"])
+        changed = int((spelt != table["case_id"]).sum())
+        table["case_id"] = spelt
+        if changed:
+            warnings.append(
+                f"{changed} boxes were joined to their volume without regard to the view's letter case."
+            )
     if cohort is not None and options.normalise_ids:
         spelt = to_cohort_spelling(
             table["case_id"], cohort.cases["case_id"], options.normalise_ids, source=source
@@ -174,6 +183,25 @@ def boxes_from_frame(
         warnings=tuple(warnings),
         extras={"form": "dbtex" if dbtex else "native"},
     )
+
+
+def _views_of_cohort(ids: pd.Series, cohort_ids: pd.Series) -> pd.Series:
+    """Spell views as the cohort does, where they differ in letter case alone (S1/RMLO and S1/rmlo)."""
+    known = cohort_ids.astype("string")
+    strangers = ids[~ids.isin(known)].drop_duplicates()
+    if strangers.empty:
+        return ids
+    spelling: dict[str, str | None] = {}
+    for name in known:
+        key = _plain_view(name)
+        spelling[key] = None if spelling.get(key, name) != name else name
+    renamed = {name: spelling.get(_plain_view(name)) or name for name in strangers}
+    return ids.map(lambda name: renamed.get(name, name)).astype("string")
+
+
+def _plain_view(case_id: str) -> str:
+    study, _, view = case_id.rpartition("/")
+    return f"{study}/{view.lower()}"
 
 
 def _whole_ids(ids: pd.Series, *, what: str, where: str) -> pd.Series:

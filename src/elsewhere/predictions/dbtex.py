@@ -133,6 +133,23 @@ def case_ids(study: pd.Series, view: pd.Series) -> pd.Series:
     return (study.astype("string") + "/" + view.astype("string")).astype("string")
 
 
+def names_a_view(case_id: str) -> bool:
+    """Recognise the id of a volume, StudyUID/View.
+
+    Args:
+        case_id: The id of a case.
+
+    Returns:
+        Whether it has both parts.
+
+    Example:
+        >>> names_a_view("DBT-S00163/rmlo"), names_a_view("DBT-S00163")
+        (True, False)
+    """
+    study, _, view = case_id.rpartition("/")
+    return bool(study and view)
+
+
 def read_layout(path: Path, as_read: pd.DataFrame) -> DbtexLayout | None:
     """Keep the text of a DBTex csv, so that unchanged rows can be written back as they were.
 

@@ -45,7 +45,7 @@ DBTEX_PAPER = add_protocol(
         source="DBTex paper",
         detection=DetectionRules(),
         interval=_DBTEX_INTERVAL,
-        default_for=("bcs-dbt",),
+        counterpart="dbtex-code",
         notes=("A box that qualifies for several lesions takes the first listed (matching 'challenge').",),
     )
 )
@@ -61,8 +61,33 @@ DBTEX_CODE = add_protocol(
             radius="larger-of-half-and-floor", radius_inclusive=True, matching="nearest"
         ),
         interval=_DBTEX_INTERVAL,
+        default_for=("bcs-dbt",),
+        counterpart="dbtex-paper",
         notes=("The nearest lesion by 3D centre distance, slices weighing 1; ties to the first listed.",),
     )
+)
+
+PHANTOM_SMALL, PHANTOM_HALF = (
+    add_protocol(
+        Protocol(
+            name=name,
+            version="1.0",
+            title=f"The rules of dbtex-code for synthetic volumes of {rows:,} rows",
+            tasks=("detection",),
+            source="Elsewhere's own rules",
+            detection=DetectionRules(
+                radius="larger-of-half-and-floor",
+                radius_inclusive=True,
+                matching="nearest",
+                floor_px=100.0 * rows / 2457,
+            ),
+            interval=_DBTEX_INTERVAL,
+            notes=(
+                "The floor of 100 px is that of volumes with 2,457 rows; in smaller ones every box would be a hit.",
+            ),
+        )
+    )
+    for name, rows in (("phantom-small", 192), ("phantom-half", 1228))
 )
 
 MAMAMIA_PAPER = add_protocol(

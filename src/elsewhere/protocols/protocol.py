@@ -19,8 +19,8 @@ from elsewhere.registry import Registry, object_of
 _LATER: Mapping[str, bool] = {"later": True}
 """Marks a rule that was added after protocols had been published: at its default it changes no digest."""
 _NO_RULE: Mapping[str, bool] = {"rule": False}
-"""Marks what changes no number: which metric leads, and which cohorts the protocol is the default of. It is
-in no digest."""
+"""Marks what changes no number: which metric leads, which cohorts the protocol is the default of, and which
+protocol a result names next to it. It is in no digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,6 +259,8 @@ class Protocol:
         default_for: The cohort readers whose cohorts are scored by it where the user names no protocol.
         digest_texts: Title, source or notes as they were when the protocol was first published, where they have
             been reworded since: the digest holds these, so that stored results still open.
+        counterpart: The protocol with the other rules of the same challenge, where paper and published code
+            differ; a result names it. Empty: there is none.
 
     Example:
         >>> ward = Protocol(name="ward", version="1", title="Our ward", tasks=("response",), source="us")
@@ -283,6 +285,7 @@ class Protocol:
     headline: tuple[str, ...] = field(default=(), metadata=_NO_RULE)
     default_for: tuple[str, ...] = field(default=(), metadata=_NO_RULE)
     digest_texts: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata=_NO_RULE)
+    counterpart: str = field(default="", metadata=_NO_RULE)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all rules as nested mappings.

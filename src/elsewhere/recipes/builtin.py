@@ -18,4 +18,12 @@ import elsewhere.recipes.mri.subgroup_reweighting
 import elsewhere.recipes.mri.subtraction
 import elsewhere.recipes.mri.video
 import elsewhere.recipes.pictures.classifier
-import elsewhere.recipes.pictures.finder  # noqa: F401
+import elsewhere.recipes.pictures.finder
+import elsewhere.recipes.tomosynthesis.dense_detector
+import elsewhere.recipes.tomosynthesis.faster_rcnn
+import elsewhere.recipes.tomosynthesis.nyu
+import elsewhere.recipes.tomosynthesis.pittrad
+import elsewhere.recipes.tomosynthesis.pranjalsahu
+import elsewhere.recipes.tomosynthesis.ucla_mii
+import elsewhere.recipes.tomosynthesis.vicorob
+import elsewhere.recipes.tomosynthesis.zedus  # noqa: F401

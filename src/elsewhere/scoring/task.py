@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +91,22 @@ class Scores:
     warnings: tuple[str, ...] = ()
     extras: dict[str, Any] = field(default_factory=dict)
 
+    def take(self, rows: npt.ArrayLike) -> Scores:
+        """Select cases, with their events.
+
+        Args:
+            rows: The positions of the cases in the order that is wanted, or a mask with one value per case.
+
+        Returns:
+            The scores of these cases; counts, flow and warnings stay those of all.
+        """
+        cases = self.cases.iloc[np.arange(len(self.cases))[np.asarray(rows)]].reset_index(drop=True)
+        events = self.events
+        if events is not None:
+            of_these = events["case_id"].astype(str).isin(set(cases["case_id"].astype(str)))
+            events = events[of_these].reset_index(drop=True)
+        return replace(self, cases=cases, events=events)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
@@ -172,6 +188,9 @@ class Task(ABC):
         compares_groups: Whether the protocol's fairness variables are groups of every report of this task.
         label_scheme: What the labels of a study table are called, where splits keep this task's classes
             apart.
+        needed_classes: The classes, as 0 and 1, that a training part and a tested part must hold.
+        lesion_columns: The columns of the cohort's table of lesions that scoring reads, beside `case_id`; a bundle
+            keeps them.
         case_columns: Columns of the scores that say how a case went, for the list of the worst cases.
         stored_columns: Columns without which a stored table of scores is refused.
     """
@@ -191,6 +210,8 @@ class Task(ABC):
     resampling_units: tuple[str, ...] = ("patients",)
     compares_groups: bool = False
     label_scheme: LabelScheme | None = None
+    needed_classes: frozenset[int] = frozenset({0, 1})
+    lesion_columns: tuple[str, ...] = ()
     case_columns: tuple[str, ...] = ("nll", "probability")
     stored_columns: tuple[str, ...] = ()
 
@@ -236,7 +257,7 @@ class Task(ABC):
 
         Example:
             >>> tasks.get("detection").protocol_for("bcs-dbt"), tasks.get("detection").protocol_for("csv")
-            ('dbtex-paper', 'plain')
+            ('dbtex-code', 'plain')
         """
         fitting = (name for name, one in protocols if self.name in one.tasks and reader in one.default_for)
         return next(fitting, self.default_protocol)
@@ -316,6 +337,20 @@ class Task(ABC):
             Parts of the ranking's summary by their keys, and warnings.
         """
         return {}, []
+
+    def case_classes(self, cohort: Cohort) -> pd.Series | None:
+        """Look up the class of each case, which splits of a study are stratified by.
+
+        Args:
+            cohort: The cohort.
+
+        Returns:
+            For each case "0", "1", a class of `label_scheme`, or "" where it is not known; None where the cohort does
+            not say, or where the task has no classes.
+        """
+        if self.label_scheme is None or self.target not in cohort.cases.columns:
+            return None
+        return cohort.cases[self.target].astype("string").fillna("").str.strip()
 
     study_metrics: StudyMetrics | None = None
     """The metrics that studies report; None: the primary metric alone, and all metrics on the leaderboard."""

@@ -73,7 +73,7 @@ def merged_cohort(cohorts: Sequence[Cohort], rows: pd.DataFrame) -> Cohort:
         rows: Their cases in the order of the cohorts; paths in it are absolute.
 
     Returns:
-        A cohort with the id grades, the warnings and the ids in other datasets of all of them.
+        A cohort with the id grades, the warnings, the lesions and the ids in other datasets of all of them.
     """
     linked = {one.other_id_column for one in cohorts} - {""}
     if len(linked) > 1:
@@ -81,6 +81,7 @@ def merged_cohort(cohorts: Sequence[Cohort], rows: pd.DataFrame) -> Cohort:
         linked = {"other_patient_id"}
     return Cohort.from_frame(
         rows,
+        lesions=_merged_lesions(cohorts, rows),
         reader="+".join(dict.fromkeys(one.reader for one in cohorts)),
         warnings=tuple(word for one in cohorts for word in one.warnings),
         synthetic=all(one.synthetic for one in cohorts),
@@ -89,6 +90,19 @@ def merged_cohort(cohorts: Sequence[Cohort], rows: pd.DataFrame) -> Cohort:
             other_id_column=next(iter(linked), None),
         ),
     )
+
+
+def _merged_lesions(cohorts: Sequence[Cohort], rows: pd.DataFrame) -> pd.DataFrame | None:
+    """The lesions of all cohorts, by the ids that their cases have in `rows`; None where none has a table of lesions."""
+    parts = []
+    first = 0
+    for one in cohorts:
+        last = first + len(one.cases)
+        if one.lesions is not None:
+            new = dict(zip(one.cases["case_id"], rows["case_id"].iloc[first:last], strict=True))
+            parts.append(one.lesions.assign(case_id=one.lesions["case_id"].map(new)))
+        first = last
+    return pd.concat(parts, ignore_index=True) if parts else None
 
 
 def rows_with_paths(cohort: Cohort) -> pd.DataFrame:

@@ -271,7 +271,8 @@ def write_predictions(
         folder, replace=True, owned=lambda earlier: files if (earlier / MARK).is_file() else ()
     ) as staged:
         source = plan.table.sources.get(recipe_of(recipe).reads)
-        target = AnswerTarget(folder=staged, ids=written, names=names, source=source)
+        patients = plan.table.cohort.patient_ids(written)
+        target = AnswerTarget(folder=staged, ids=written, names=names, source=source, patients=patients)
         kind.write(answers_of(outcome, names, task), target)
         write_json(content, staged / MARK)
 
@@ -338,12 +339,14 @@ def write_results(results: Results, out: Path) -> None:
     write_table(plain, out / "trainings.csv")
     write_table(results.costs, out / "costs.csv")
     write_table(results.scores_table(), out / "scores.csv")
-    by_task: dict[str, list[pd.DataFrame]] = {}
+    tables: dict[str, list[pd.DataFrame]] = {}
     for key, scored in results.scores.items():
-        part = scored.cases.assign(**{name: getattr(key, name) for name in SCORE_KEYS})
-        by_task.setdefault(key.task, []).append(part)
-    for task, parts in by_task.items():
-        write_table(pd.concat(parts, ignore_index=True), out / f"scores_{task}.parquet")
+        of_run = {name: getattr(key, name) for name in SCORE_KEYS}
+        tables.setdefault(f"scores_{key.task}", []).append(scored.cases.assign(**of_run))
+        if scored.events is not None:
+            tables.setdefault(f"events_{key.task}", []).append(scored.events.assign(**of_run))
+    for name, parts in tables.items():
+        write_table(pd.concat(parts, ignore_index=True), out / f"{name}.parquet")
     answers = results.answers_table()
     if answers.empty:
         (out / "predictions.parquet").unlink(missing_ok=True)

@@ -17,7 +17,8 @@ def phantom_cohort(spec: Mapping[str, Any], cache: Path | None, *, where: str) -
 
     Args:
         spec: The specification, as under `phantom` in a study file. With the layout 'mama-mia' it is an MRI
-            hospital, or with `sites` several of them in one cohort; other layouts are ultrasound.
+            hospital, or with `sites` several of them in one cohort; with 'bcs-dbt' it is tomosynthesis of one vendor
+            or of several; other layouts are ultrasound.
         cache: The folder for its files; None: a temporary folder.
         where: The place of the specification, for messages.
 
@@ -29,6 +30,8 @@ def phantom_cohort(spec: Mapping[str, Any], cache: Path | None, *, where: str) -
     """
     if spec.get("layout") == "mama-mia":
         return _mri_cohort(spec, cache, where=where)
+    if spec.get("layout") == "bcs-dbt":
+        return _tomosynthesis_cohort(spec, cache, where=where)
     from elsewhere.phantom.ultrasound import hospital_from
     from elsewhere.phantom.ultrasound_layouts import make_phantom_cohort
 
@@ -44,6 +47,15 @@ def _mri_cohort(spec: Mapping[str, Any], cache: Path | None, *, where: str) -> t
     name = world[0].name if len(world) == 1 else ""
     made = make_phantom_world(world, _folder(spec, cache, name or "mri"), where=where)
     return read_cohort("mama-mia", made), name
+
+
+def _tomosynthesis_cohort(spec: Mapping[str, Any], cache: Path | None, *, where: str) -> tuple[Cohort, str]:
+    from elsewhere.phantom.tomosynthesis_layout import make_phantom_world, world_from
+
+    vendors = world_from(spec, where=where).vendors
+    name = vendors[0] if len(vendors) == 1 else ""
+    made = make_phantom_world(spec, _folder(spec, cache, name or "tomosynthesis"), where=where)
+    return read_cohort("bcs-dbt", made, volumes=True, site_by_vendor=not name), name
 
 
 def _folder(spec: Mapping[str, Any], cache: Path | None, name: str) -> Path:

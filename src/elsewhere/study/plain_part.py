@@ -5,7 +5,7 @@ A source of another package is joined here. A source with rules of its own (pict
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ def join_cases(
     names = frame["case"].tolist()
     there = [case for case in names if case in source]
     _check(source, names, there)
-    scheme, label, without = _labels(file, cohort)
+    scheme, label, without = _labels(file, cohorts)
     frame["label"] = pd.Series([scheme.labels[code] if code >= 0 else scheme.unknown for code in label])
     digest = _asked(source.digest, there, f"looking at {source.noun}", progress)
     truth = _asked(source.truth_digest, there, "looking at annotations", progress)
@@ -107,7 +107,8 @@ def join_cases(
         (absent, f"without a {noun}: used only by recipes that read none, and left out of the leaderboard")
     ]
     if without is not None:
-        reasons.append((frame["label"] == scheme.unknown, f"without a value in '{without.target}'"))
+        why = f"without a value in '{without.target}'" if without.target else str(scheme.unknown)
+        reasons.append((frame["label"] == scheme.unknown, why))
     return StudyTable(
         source=name,
         frame=frame,
@@ -158,40 +159,54 @@ def _check(source: Source, names: list[str], there: list[str]) -> None:
         )
 
 
-def _labels(file: StudyFile, cohort: Cohort) -> tuple[LabelScheme, npt.NDArray[np.int8], Task | None]:
+def _labels(
+    file: StudyFile, cohorts: Mapping[str, Cohort]
+) -> tuple[LabelScheme, npt.NDArray[np.int8], Task | None]:
     """The classes of the first task of the study that has two, of each case its class, and the task."""
     found = [
-        task
-        for task in (tasks.get(name) for name in file.study.tasks)
-        if task.label_scheme is not None and task.target in cohort.cases.columns
+        (task, values) for task in map(tasks.get, file.study.tasks) for values in _classes(task, cohorts)
     ]
     if not found:
-        return UNLABELLED, np.full(len(cohort.cases), -1, dtype=np.int8), None
-    first = found[0]
-    for other in found[1:]:
+        count = sum(len(one.cases) for one in cohorts.values())
+        return UNLABELLED, np.full(count, -1, dtype=np.int8), None
+    first, values = found[0]
+    for other, _ in found[1:]:
         if other.target != first.target:
             raise UserError(
-                f"the tasks {first.name} and {other.name} have classes in two columns: {first.target}, {other.target}",
+                f"the tasks {first.name} and {other.name} have other classes: {_origin(first)}, {_origin(other)}",
                 where=str(file.path),
                 fix="A study has one outcome per case: write one study for each task.",
             )
     scheme = first.label_scheme or UNLABELLED
     words = [name.casefold() for name in scheme.classes]
     known = {"0": 0, "0.0": 0, "1": 1, "1.0": 1, words[0]: 0, words[1]: 1, "": -1}
-    values = cohort.cases[str(first.target)].astype("string").fillna("").str.strip().str.casefold()
-    odd = sorted(set(values) - set(known))
+    spelt = [value.casefold() for value in values]
+    odd = sorted(set(spelt) - set(known))
     if odd:
         raise UserError(
             f"the column '{first.target}' holds {name_rows(odd)}",
             where=str(file.path),
             fix=f"It may hold 0, 1, {scheme.classes[0]}, {scheme.classes[1]}, or nothing.",
         )
-    if scheme.unknown is None and (values == "").any():
-        raise UserError(
-            f"{int((values == '').sum())} cases have no value in '{first.target}'", where=str(file.path)
-        )
-    codes = np.array([known[value] for value in values], dtype=np.int8)
+    if scheme.unknown is None and "" in spelt:
+        raise UserError(f"{spelt.count('')} cases have no value in '{first.target}'", where=str(file.path))
+    codes = np.array([known[value] for value in spelt], dtype=np.int8)
     return scheme, codes, first
+
+
+def _classes(task: Task, cohorts: Mapping[str, Cohort]) -> Iterator[list[str]]:
+    """The classes of all cases, once, where one of the cohorts says them for the task."""
+    parts = [task.case_classes(one) for one in cohorts.values()]
+    if any(part is not None for part in parts):
+        yield [
+            str(value)
+            for one, part in zip(cohorts.values(), parts, strict=True)
+            for value in ([""] * len(one.cases) if part is None else part)
+        ]
+
+
+def _origin(task: Task) -> str:
+    return f"column '{task.target}'" if task.target else "the table of lesions"
 
 
 def _asked(ask: Callable[[str], str], names: list[str], what: str, progress: Report | None) -> dict[str, Any]:

@@ -358,7 +358,7 @@ def _cannot_learn(method: PlannedMethod, task: str, made: Split) -> str:
         if not any(case in use for case in cases):
             return f"no case of the {part} part has {_needs(method, task)}"
     if _truth(method, task) == "label":
-        return _one_class([case for case in made.train if case in use], method.part, "trains on")
+        return _lacks_class([case for case in made.train if case in use], method.part, task, "trains on")
     return ""
 
 
@@ -366,7 +366,7 @@ def _cannot_judge(method: PlannedMethod, task: str, made: Split) -> str:
     tested = [case for case in made.test if case in method.judged[task]]
     if not tested:
         return f"no case of the test part has {_needs(method, task)}"
-    return _one_class(tested, method.part, "is tested on") if _truth(method, task) == "label" else ""
+    return _lacks_class(tested, method.part, task, "is tested on") if _truth(method, task) == "label" else ""
 
 
 def _truth(method: PlannedMethod, task: str) -> str:
@@ -383,12 +383,16 @@ def _needs(method: PlannedMethod, task: str) -> str:
     return f"a {source.noun.removesuffix('s')} and a known outcome" if source else "a known outcome"
 
 
-def _one_class(names: list[str], part: StudyTable, what: str) -> str:
-    labels = np.unique(part.cases.label[part.cases.rows(tuple(names))])
-    if labels.size > 1:
+def _lacks_class(names: list[str], part: StudyTable, task: str, what: str) -> str:
+    labels = part.cases.label[part.cases.rows(tuple(names))]
+    asked = tasks.get(task)
+    lacking = sorted(asked.needed_classes - set(np.unique(labels).tolist()))
+    if not lacking:
         return ""
-    held = scheme_of(part).classes[int(labels[0] == 1)]
-    return f"one outcome ({held}) in all {len(names)} patients that it {what}"
+    classes = scheme_of(part).classes
+    if asked.needed_classes == {0, 1}:
+        return f"one outcome ({classes[1 - lacking[0]]}) in all {len(names)} patients that it {what}"
+    return f"none of the {len(names)} {asked.units} that it {what} is {classes[lacking[0]]}"
 
 
 def _row(scenario: Scenario, seed: int, method: PlannedMethod, task: str) -> dict[str, Any]:

@@ -50,6 +50,17 @@ def test_cases_and_lesions(tmp_path):
     assert lesions["ad"].tolist() == [0, 1, 0]
 
 
+def test_views_are_joined_and_read_without_regard_to_letter_case(tmp_path):
+    labels = ["P1,S1,RMLO,0,0,1,0", "P1,S1,LCC2,1,0,0,0", "P2,S2,rmlo1,0,0,0,1"]
+    boxes = ["P1,S1,rmlo,0,20,5,6,10,12,benign,0,60", "P2,S2,Rmlo1,0,20,5,6,10,12,cancer,0,60"]
+    cohort = read_cohort("bcs-dbt", folder(tmp_path, labels=labels, boxes=boxes))
+    assert cohort.cases["case_id"].tolist() == ["S1/rmlo", "S1/lcc2", "S2/rmlo1"]
+    assert cohort.cases["laterality"].tolist() == ["right", "left", "right"]
+    assert cohort.lesions["case_id"].tolist() == ["S1/rmlo", "S2/rmlo1"]
+    with pytest.raises(UserError, match="rows 1, 2"):
+        read_cohort("bcs-dbt", folder(tmp_path, labels=["P1,S1,lcc,1,0,0,0", "P1,S1,LCC,1,0,0,0"], boxes=[]))
+
+
 def test_the_listed_order_survives_saving(tmp_path):
     boxes = [f"P2,S2,rcc,0,{z},{x},20,30,40,cancer,0,50" for z, x in ((30, 900), (5, 100), (20, 500))]
     cohort = read_cohort("bcs-dbt", folder(tmp_path, boxes=boxes))
@@ -134,6 +145,9 @@ NOTES = [
     (["P1,S1,lcc,0,0,0,0", "P1,S1,rcc,0,1,1,0"], [], "1 volumes have no label and 1 have several"),
     (["P1,S1,lcc,0,1,0,0", "P1,S2,lcc,1,0,0,0"], [], "1 patients have volumes with different labels"),
     (None, None, "1 volumes have a view other than lcc, lmlo, rcc and rmlo (rmlo1)"),
+    (None, ["P1,S1,lcc,0,20,5,6,0,12,benign,0,60"], "1 boxes have no width or no height"),
+    (None, ["P1,S1,lcc,0,20,-5,6,10,12,benign,0,60"], "1 boxes begin left of their image or above it"),
+    (["P1,S1,LCC,0,0,1,0", "P2,S2,rMlO,1,0,0,0"], [], "2 views are written in capitals"),
 ]
 
 

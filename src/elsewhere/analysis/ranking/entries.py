@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from elsewhere.analysis.result.assessment import Assessment, ids_of, ids_of_resu
 from elsewhere.analysis.result.comparison import aligned, options_of, same_cases
 from elsewhere.analysis.result.inputs import Progress, as_cohort, as_predictions, choose_protocol
 from elsewhere.analysis.result.names import names_of
+from elsewhere.analysis.result.part import choose_part
 from elsewhere.analysis.result.storage import load_assessment
 from elsewhere.errors import UserError
 from elsewhere.predictions import ReadOptions
@@ -45,6 +46,7 @@ class Entries:
         key: The hash of the cohort.
         counts: The numbers of cases and patients of the cohort.
         ids: Every id that must not be shared.
+        where: The columns and values that chose the cases.
     """
 
     ranked: tuple[Entry, ...]
@@ -52,6 +54,7 @@ class Entries:
     key: str = ""
     counts: dict[str, Any] = field(default_factory=dict)
     ids: tuple[str, ...] = ()
+    where: Mapping[str, str] = field(default_factory=dict)
 
     def first(self) -> Entry:
         """Return the first model that can be ranked; all others have its cases and protocol.
@@ -78,6 +81,7 @@ class EntryOptions:
     Attributes:
         task: Their task.
         protocol: The protocol; None for the one that belongs to the cohort's reader.
+        where: Columns with the values that choose the cases; None for all cases.
         read: How a file is read.
         scoring: What may be set in addition to the protocol.
         explain: Puts the reason of a failure into words.
@@ -86,6 +90,7 @@ class EntryOptions:
 
     task: str
     protocol: str | None = None
+    where: Mapping[str, str] | None = None
     read: ReadOptions = field(default_factory=ReadOptions)
     scoring: ScoreOptions = field(default_factory=ScoreOptions)
     explain: Callable[[UserError], str] = str
@@ -153,7 +158,8 @@ def entries_from_files(files: Sequence[str | Path], cohort: str | Path, options:
         UserError: If the cohort, the task or the protocol is not usable.
     """
     task = tasks.get(options.task)
-    who = as_cohort(cohort, options.read.table)
+    part = choose_part(as_cohort(cohort, options.read.table), options.where)
+    who = part.cohort
     rules = choose_protocol(task, options.protocol, who.reader)
     given = [Path(item) for item in files]
     paths = entries_of(given)
@@ -164,7 +170,7 @@ def entries_from_files(files: Sequence[str | Path], cohort: str | Path, options:
         note_source(path)
         try:
             check_entry(path, given)
-            said = as_predictions(options.task, path, options.read, who)
+            said = part.predictions(as_predictions(options.task, path, options.read, part.whole))
             ready = prepare(task.score(who, said, rules, options.scoring), options.scoring)
             entries.append(Entry(name=names[number], ready=ready, digest=said.digest))
         except UserError as problem:
@@ -182,4 +188,5 @@ def entries_from_files(files: Sequence[str | Path], cohort: str | Path, options:
             "patients": first.partition.n_clusters if first else 0,
         },
         ids=ids_of(first.scores) if first else (),
+        where=dict(part.where),
     )

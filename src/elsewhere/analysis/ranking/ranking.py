@@ -185,6 +185,7 @@ def _summary(entries: Entries, ranking: dict[str, Any], resampling: Resampling) 
         "task": first.scores.task,
         "protocol": rules.name,
         "protocol_version": rules.version,
+        **({"protocol_counterpart": rules.counterpart} if rules.counterpart else {}),
         "provenance": {
             "cohort_hash": entries.key,
             "seed": resampling.seed,
@@ -193,6 +194,7 @@ def _summary(entries: Entries, ranking: dict[str, Any], resampling: Resampling) 
             "command": "rank",
             "protocol_digest": rules.digest(),
             "predictions_digest": {entry.name: entry.digest for entry in entries.ranked},
+            **({"settings": {"where": dict(entries.where)}} if entries.where else {}),
         },
         "counts": {
             **entries.counts,

@@ -272,6 +272,7 @@ class Summary(Part):
     task: Name
     protocol: Name
     protocol_version: Name
+    protocol_counterpart: Name | None = None
     provenance: Provenance
     counts: dict[Name, Count]
     metrics: dict[Name, Estimate]

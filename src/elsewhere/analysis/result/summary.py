@@ -133,6 +133,7 @@ def analyse(
         "task": scores.task,
         "protocol": protocol.name,
         "protocol_version": protocol.version,
+        **({"protocol_counterpart": protocol.counterpart} if protocol.counterpart else {}),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "headline": headline,
         "provenance": provenance(scores, facts, options=options, seed=seed, resamples=count),

@@ -359,18 +359,24 @@ def pooled(parts: Sequence[Scores]) -> Scores:
         parts: Scores of scenarios that share no case.
 
     Returns:
-        The scores of all cases, with counts added up and each warning once; columns beside the cases are the
-        first part's.
+        The scores of all cases, with their events, counts added up and each warning once.
     """
     if len(parts) == 1:
         return parts[0]
     cases = pd.concat([part.cases for part in parts], ignore_index=True)
+    events = [part.events for part in parts if part.events is not None]
     counts: dict[str, int] = {}
     for part in parts:
         for name, number in part.counts.items():
             counts[name] = counts.get(name, 0) + int(number)
     warnings = tuple(dict.fromkeys(w for part in parts for w in part.warnings))
-    return replace(parts[0], cases=cases, counts=counts, warnings=warnings)
+    return replace(
+        parts[0],
+        cases=cases,
+        events=pd.concat(events, ignore_index=True) if events else None,
+        counts=counts,
+        warnings=warnings,
+    )
 
 
 def _board(
@@ -454,7 +460,7 @@ def in_order(scores: Scores, order: Sequence[str]) -> Scores:
         The scores of these cases in this order.
     """
     place = {case: at for at, case in enumerate(ids_of(scores))}
-    return replace(scores, cases=scores.cases.iloc[[place[c] for c in order]].reset_index(drop=True))
+    return scores.take([place[c] for c in order])
 
 
 def _without_scores(

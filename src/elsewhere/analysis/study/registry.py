@@ -77,6 +77,7 @@ analyses: Registry[Analysis] = Registry(
         "elsewhere.analysis.study.leaderboard",
         "elsewhere.analysis.study.groups",
         "elsewhere.analysis.study.cases",
+        "elsewhere.analysis.study.froc",
         "elsewhere.analysis.study.transfers",
         "elsewhere.analysis.study.averages",
         "elsewhere.analysis.study.calibration",

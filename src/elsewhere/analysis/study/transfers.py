@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -299,9 +298,7 @@ def _answered(scores: Mapping[int, Scores]) -> dict[int, Scores]:
     if not unanswered:
         return dict(scores)
     return {
-        seed: replace(
-            s, cases=s.cases[~s.cases["case_id"].astype(str).isin(unanswered)].reset_index(drop=True)
-        )
+        seed: s.take(~s.cases["case_id"].astype(str).isin(unanswered).to_numpy(dtype=bool))
         for seed, s in scores.items()
     }
 

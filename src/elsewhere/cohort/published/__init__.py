@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,20 +104,35 @@ _BY_READER = {
 """Datasets that have the name of another set's collection and hold other patients of it."""
 
 
-def published(dataset: str, reader: str = "") -> PublishedSet | None:
+_SPLITS = {_key("BCS-DBT"): {"train": (4362, 19148), "validation": (280, 1163), "test": (418, 1721)}}
+"""Patients and cases of each part of a set that is published in parts."""
+
+
+def published(dataset: str, reader: str = "", *, splits: Collection[str] = ()) -> PublishedSet | None:
     """Look up what is published of a dataset.
 
     Args:
         dataset: Its name; case and punctuation do not count.
         reader: The reader that made the table: some sets share the name of a collection and hold other
             patients of it.
+        splits: The published parts that the cohort holds, such as train and test; empty: not known.
 
     Returns:
-        What the publisher says; None where the name is of no known set.
+        What the publisher says, of these parts together where the set is published in parts; None where the
+        name is of no known set.
 
     Example:
         >>> known = published("bus-bra")
         >>> known.patients, known.cases
         (1064, 1875)
+        >>> published("BCS-DBT", splits=["train", "test"]).patients
+        4780
     """
-    return _BY_READER.get(reader, _BY_KEY).get(_key(dataset))
+    known = _BY_READER.get(reader, _BY_KEY).get(_key(dataset))
+    parts = _SPLITS.get(_key(dataset), {})
+    if known is None or not splits or not set(splits) <= set(parts):
+        return known
+    patients, cases = (sum(parts[name][at] for name in set(splits)) for at in (0, 1))
+    return replace(
+        known, patients=patients, cases=cases, source=f"the publisher's labels tables: {', '.join(splits)}"
+    )

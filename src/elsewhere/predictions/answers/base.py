@@ -30,12 +30,14 @@ class AnswerTarget:
         ids: The cohort's case id of each answer, in the order of the answers.
         names: The study's name of each case ('DATASET/case_id'), in the same order.
         source: What the cases' pixels are read from: masks are written on their grid.
+        patients: The patient of each case, for formats that name them; empty: not known.
     """
 
     folder: Path
     ids: Sequence[str]
     names: Sequence[str] = ()
     source: Any = None
+    patients: Sequence[str] = ()
 
 
 class AnswerKind:

@@ -1,4 +1,8 @@
-"""Boxes with scores, any number per case: the answers of finders and detectors."""
+"""Boxes with scores, any number per case: the answers of finders and detectors.
+
+Boxes of volumes that are named by study and view are written as the DBTex challenge's csv (DBT-07), others in our own
+columns.
+"""
 
 from __future__ import annotations
 
@@ -185,9 +189,19 @@ class BoxKind(AnswerKind):
         return pd.DataFrame(columns | {"score": answers.score})
 
     def write(self, answers: FoundBoxes, target: AnswerTarget) -> str:
+        from elsewhere.predictions.dbtex import names_a_view, write_dbtex
+        from elsewhere.predictions.table import Predictions
         from elsewhere.tables import write_table
 
-        write_table(self.table(answers, target.ids), target.folder / FILE)
+        table, path = self.table(answers, target.ids), target.folder / FILE
+        of_volumes = answers.box.shape[1] == VOLUME or not len(answers.box)
+        if of_volumes and target.patients and all(map(names_a_view, target.ids)):
+            patients = [target.patients[row] for row in answers.row.tolist()]
+            slices = {name: table.get(name, []) for name in ("z", "depth")}
+            table = table.assign(patient_id=patients, **slices)
+            write_dbtex(Predictions(kind=self.name, table=table, source=str(path), digest=""), path)
+        else:
+            write_table(table, path)
         return FILE
 
     def files(self, ids: Sequence[str]) -> tuple[str, ...]:

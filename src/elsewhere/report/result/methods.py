@@ -56,7 +56,9 @@ def _protocol(data: Prepared) -> str:
     name, version = data.data.get("protocol"), data.data.get("protocol_version")
     if not name:
         return ""
-    return f"Scoring followed protocol {name}{f' {version}' if version else ''}."
+    other = data.data.get("protocol_counterpart")
+    more = f"; the same challenge's other rules are protocol {other}" if other else ""
+    return f"Scoring followed protocol {name}{f' {version}' if version else ''}{more}."
 
 
 def _intervals(data: Prepared) -> str:

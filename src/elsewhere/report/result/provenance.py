@@ -22,10 +22,10 @@ from elsewhere.report.result.generic import generic_blocks
 from elsewhere.report.result.methods import methods_paragraph
 from elsewhere.report.result.prepare import Prepared
 
-_KNOWN = """elsewhere task protocol protocol_version created provenance counts flow metrics curves groups
-fairness sites calibration operating_point difficulty size_strata case_mix worst_cases verdict audit warnings
-methods comparison ranking clinical confusion question title headline score_extras notes new_hospital
-case_mix_reference"""
+_KNOWN = """elsewhere task protocol protocol_version protocol_counterpart created provenance counts flow metrics
+curves groups fairness sites calibration operating_point difficulty size_strata case_mix worst_cases verdict
+audit warnings methods comparison ranking clinical confusion question title headline score_extras notes
+new_hospital case_mix_reference"""
 KNOWN_KEYS = frozenset(_KNOWN.split())
 
 
@@ -104,6 +104,8 @@ def provenance(data: Prepared, specs: Specs) -> Section | None:
         facts.append(
             ("Protocol", text(f"{data.data['protocol']} {data.data.get('protocol_version') or ''}".strip()))
         )
+    if data.data.get("protocol_counterpart"):
+        facts.append(("The challenge's other rules", text(f"protocol {data.data['protocol_counterpart']}")))
     if data.data.get("created"):
         facts.append(("Made", text(str(data.data["created"]).replace("T", " ")[:19])))
     for key, value in part.items():

@@ -68,6 +68,7 @@ _MODULES = tuple(
     for name in (
         "cohort",
         "leaderboard",
+        "froc",
         "transfers",
         "transfer_matrix",
         "fairness",

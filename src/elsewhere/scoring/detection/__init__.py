@@ -13,13 +13,14 @@ list are false positives over all volumes, and counted as `extra`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.cohort.label_scheme import LabelScheme
 from elsewhere.errors import UserError, name_rows, unknown_name
 from elsewhere.predictions.boxes import check_boxes, rows_of, to_cohort_spelling, volume_extent
 from elsewhere.predictions.join import join_by_id
@@ -41,7 +42,7 @@ from elsewhere.scoring.detection.tables import (
 )
 from elsewhere.scoring.flow import participant_flow
 from elsewhere.scoring.stored import check_stored_boxes
-from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
+from elsewhere.scoring.task import ScoreOptions, Scores, StudyMetrics, Task, tasks
 from elsewhere.statistics.bootstrap_weights import WeightStream, draw
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator, FloatArray
@@ -52,6 +53,10 @@ if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
     from elsewhere.predictions import Predictions
 
+VOLUMES = LabelScheme(
+    classes=("without a lesion", "with a lesion"), unknown="not annotated", image="volume", both_needed=False
+)
+"""Volumes of the task detection. A detector needs lesions; volumes without any may be absent."""
 _MATCHINGS = ("challenge", "nearest")
 _CURVE_STEPS = 160
 
@@ -67,6 +72,9 @@ class DetectionTask(Task):
     target = None
     answer_kind = "boxes"
     resampling_units = ("patients", "volumes")
+    label_scheme = VOLUMES
+    needed_classes = frozenset({1})
+    lesion_columns = ("lesion_id", "x", "y", "width", "height", "slice", "volume_slices", "class")
     case_columns = ("n_lesions", "n_detected")
     stored_columns = ("n_lesions", "n_detected", "n_boxes", "n_false_positives")
 
@@ -142,6 +150,38 @@ class DetectionTask(Task):
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         return froc_specs(protocol.detection)
+
+    def reported(self, protocol: Protocol) -> StudyMetrics:
+        """List the metrics that a study reports: the primary and the secondary one lead (DBT-04).
+
+        Args:
+            protocol: The rules of scoring, whose operating points name the metrics.
+
+        Returns:
+            The metrics.
+        """
+        primary, *points = (spec.name for spec in froc_specs(protocol.detection))
+        secondary = points[-2]
+        return StudyMetrics(
+            main=primary,
+            shown=(primary, secondary, *points[:-2], points[-1]),
+            paired=(primary, secondary),
+            grouped=(primary,),
+        )
+
+    def case_classes(self, cohort: Cohort) -> pd.Series | None:
+        """Tell volumes with a lesion from those without one, by the table of lesions.
+
+        Args:
+            cohort: The cohort.
+
+        Returns:
+            "1" for each volume with a lesion, "0" for the others; None without a table of lesions.
+        """
+        if cohort.lesions is None:
+            return None
+        positive = cohort.cases["case_id"].astype("string").isin(cohort.lesions["case_id"].astype("string"))
+        return positive.map({True: "1", False: "0"}).astype("string")
 
     def score(
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
@@ -323,35 +363,9 @@ class DetectionTask(Task):
         Returns:
             The curves by name; empty where the metrics are undefined. Without resamples they have no bands.
         """
-        evaluator = self.evaluator(scores, partition, options)
-        if evaluator.undefined_reasons():
-            return {}
-        rules = scores.protocol.detection
-        grid = np.linspace(0.0, 2.0 * max(rules.positive_operating_points), _CURVE_STEPS + 1)
-        on_grid = _OnGrid(evaluator, grid)
-        middle = on_grid.evaluate(np.ones((1, partition.n_clusters), dtype=np.uint16))[0]
-        low = high = None
-        level = scores.protocol.interval.level
-        if stream is not None and stream.resamples > 0:
-            drawn = draw([cast(Evaluator, on_grid)], stream, threads=options.threads)[0]
-            drawn = drawn[~np.isnan(drawn[:, 0])]
-            if len(drawn):
-                tail = 50.0 * (1.0 - level)
-                low, high = np.percentile(drawn, [tail, 100.0 - tail], axis=0)
-        out: dict[str, Any] = {}
-        for k, (key, where) in enumerate((("froc", "positive volumes"), ("froc_all", "all volumes"))):
-            part = slice(k * grid.size, (k + 1) * grid.size)
-            out[key] = {
-                "x": grid.tolist(),
-                "y": middle[part].tolist(),
-                "lo": None if low is None else low[part].tolist(),
-                "hi": None if high is None else high[part].tolist(),
-                "x_label": f"False positives per volume ({where})",
-                "y_label": "Sensitivity",
-                "volumes": where,
-                "band": f"pointwise {100 * level:g} % percentile bootstrap" if low is not None else None,
-            }
-        return out
+        return froc_curves(
+            [self.evaluator(scores, partition, options)], scores.protocol, stream, threads=options.threads
+        )
 
     def details(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> dict[str, Any]:
         """Count how many lesions of each class come within the false-positive budgets, without ids.
@@ -386,15 +400,66 @@ class DetectionTask(Task):
         }
 
 
+def froc_curves(
+    evaluators: Sequence[FrocEvaluator],
+    protocol: Protocol,
+    stream: WeightStream | None,
+    *,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Compute FROC curves over positive volumes (`froc`) and all (`froc_all`), with pointwise bands.
+
+    Args:
+        evaluators: Of one model; of several trainings the curve is their mean, also in every resample.
+        protocol: The rules of scoring: operating points, and the level of the bands.
+        stream: The weights of the resamples; None for curves without bands.
+        threads: How many threads; None for all processors.
+
+    Returns:
+        The curves by name; empty where sensitivity is undefined.
+    """
+    if any(one.undefined_reasons() for one in evaluators):
+        return {}
+    rules, level = protocol.detection, protocol.interval.level
+    grid = np.linspace(0.0, 2.0 * max(rules.positive_operating_points), _CURVE_STEPS + 1)
+    on_grid = _OnGrid(evaluators, grid)
+    middle = on_grid.evaluate(np.ones((1, evaluators[0].n_clusters), dtype=np.uint16))[0]
+    low = high = None
+    if stream is not None and stream.resamples > 0:
+        drawn = draw([cast(Evaluator, on_grid)], stream, threads=threads)[0]
+        drawn = drawn[~np.isnan(drawn[:, 0])]
+        if len(drawn):
+            tail = 50.0 * (1.0 - level)
+            low, high = np.percentile(drawn, [tail, 100.0 - tail], axis=0)
+    out: dict[str, Any] = {}
+    for k, (key, where) in enumerate((("froc", "positive volumes"), ("froc_all", "all volumes"))):
+        part = slice(k * grid.size, (k + 1) * grid.size)
+        out[key] = {
+            "x": grid.tolist(),
+            "y": middle[part].tolist(),
+            "lo": None if low is None else low[part].tolist(),
+            "hi": None if high is None else high[part].tolist(),
+            "x_label": f"False positives per volume ({where})",
+            "y_label": "Sensitivity",
+            "volumes": where,
+            "band": f"pointwise {100 * level:g} % percentile bootstrap" if low is not None else None,
+        }
+    return out
+
+
 class _OnGrid:
     """The curve at many rates, for `draw`: it needs only the width and the rows of an evaluator."""
 
-    def __init__(self, evaluator: FrocEvaluator, grid: FloatArray) -> None:
-        self._evaluator, self._grid = evaluator, grid
-        self.specs = (evaluator.specs[0],) * (2 * grid.size)
+    def __init__(self, evaluators: Sequence[FrocEvaluator], grid: FloatArray) -> None:
+        self._evaluators, self._grid = evaluators, grid
+        self.specs = (evaluators[0].specs[0],) * (2 * grid.size)
 
     def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
-        return self._evaluator.sensitivities(weights, positive_at=self._grid, all_at=self._grid)
+        each = [
+            one.sensitivities(weights, positive_at=self._grid, all_at=self._grid) for one in self._evaluators
+        ]
+        mean: FloatArray = np.mean(each, axis=0)
+        return mean
 
 
 def lesion_table(scores: Scores, *, positive_only: bool = True) -> pd.DataFrame:

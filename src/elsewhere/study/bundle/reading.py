@@ -45,6 +45,7 @@ def read_bundle(folder: Path, about: Mapping[str, Any]) -> Results:
 
 def _read(folder: Path, about: Mapping[str, Any]) -> Results:
     stated = about["cohort"]
+    lesions = folder / "lesions.csv"
     cohort = replace(
         load_cohort(folder / "cohort.csv"),
         hash=str(stated["hash"]),
@@ -52,6 +53,9 @@ def _read(folder: Path, about: Mapping[str, Any]) -> Results:
         id_grades={name: IdGrade(**grade) for name, grade in stated["id_grades"].items()},
         warnings=tuple(stated["warnings"]),
         synthetic=bool(stated["synthetic"]),
+        lesions=read_table(lesions, allow_empty=True, strings=("case_id", "lesion_id", "class"))
+        if lesions.exists()
+        else None,
     )
     trainings = pd.read_csv(folder / "trainings.csv", keep_default_na=False)
     trainings["notes"] = [
@@ -86,6 +90,7 @@ def _scores(folder: Path, version: str) -> dict[RunKey, Scores]:
     place = folder / "scores.json"
     listed = parse_json(read_text(place, most=MAX_JSON_BYTES), where=str(place))
     tables: dict[str, Mapping[tuple[Any, ...], pd.DataFrame]] = {}
+    events: dict[str, Mapping[tuple[Any, ...], pd.DataFrame]] = {}
     scores: dict[RunKey, Scores] = {}
     for one in listed:
         key = RunKey(one["task"], one["method"], one["scenario"], int(one["seed"]))
@@ -99,19 +104,29 @@ def _scores(folder: Path, version: str) -> dict[RunKey, Scores]:
                 fix=f"Use the version of Elsewhere that wrote it: {version}.",
             )
         if key.task not in tables:
-            whole = read_table(folder / f"scores_{key.task}.parquet")
-            tables[key.task] = dict(iter(whole.groupby(list(SCORE_KEYS), sort=False)))
-        mine = tables[key.task][key.method, key.scenario, key.seed]
+            tables[key.task] = _by_run(folder / f"scores_{key.task}.parquet")
+            events[key.task] = _by_run(folder / f"events_{key.task}.parquet")
+        of_run = (key.method, key.scenario, key.seed)
         scores[key] = Scores(
             task=key.task,
             protocol=protocol,
-            cases=mine.drop(columns=list(SCORE_KEYS)).reset_index(drop=True),
+            cases=tables[key.task][of_run],
+            events=events[key.task].get(of_run),
             counts={str(k): int(v) for k, v in one["counts"].items()},
             flow=tuple(one["flow"]),
             warnings=tuple(one["warnings"]),
             extras=dict(one["extras"]),
         )
     return scores
+
+
+def _by_run(file: Path) -> dict[tuple[Any, ...], pd.DataFrame]:
+    """The rows of each run; nothing for a task that has no such table."""
+    if not file.exists():
+        return {}
+    columns = list(SCORE_KEYS)
+    groups = read_table(file, allow_empty=True).groupby(columns, sort=False)
+    return {key: rows.drop(columns=columns).reset_index(drop=True) for key, rows in groups}
 
 
 class _Answers:

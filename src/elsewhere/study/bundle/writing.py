@@ -30,6 +30,7 @@ from elsewhere.tables import file_digest, staged_directory, to_jsonable, write_j
 
 IDS = ("case_id", "patient_id", "exam_id", "dataset", "site")
 MASK_COLUMNS = ("task", "method", "scenario", "seed", "case_id", "voxels", "voxels_sha256", "file_sha256")
+LESIONS = "lesions.csv"
 COPIED = ("splits", "manifest.csv")
 """Of the run's own folder."""
 _README = """# {name}
@@ -39,12 +40,14 @@ Release bundle of a study made with Elsewhere {version}. It holds no image{masks
 | file | what |
 |---|---|
 | `cohort.csv` | one row per case: ids, dataset, site, outcome, and the columns that the analyses read |
+| `lesions.csv` | one row per lesion, where a task is scored by lesions |
 | `manifest.csv` | one row per case: its patient, its group (what no split parts and every interval resamples together), the digest of its image |
 | `splits/` | which case is in which part, per scenario and seed |
 | `predictions.parquet` | every probability: run, part (test, validation, normal), case; not there where no method answers with probabilities |
 | `predictions/TASK/METHOD/SCENARIO/seed-N/` | the answers of each run as a participant hands them in, such as `probabilities.csv` |
 | `masks.csv` | every predicted mask: its size in voxels and its digests |
 | `scores_TASK.parquet` | the scores of every case, per method, scenario and seed; `scores.json`: how they came about |
+| `events_TASK.parquet` | the result of every box or point, for tasks whose metrics need them |
 | `scores.csv`, `costs.csv` | the metrics of every run; what each prediction cost |
 | `runs.csv`, `trainings.csv`, `skipped.csv` | every run with its status and reason; every training with its epochs, time and device; scenarios that could not be split |
 | `tables/`, `summary.json`, `report.html` | the numbers and the report |
@@ -119,6 +122,9 @@ def write_bundle(
             )
     with staged_directory(out, replace=options.replace) as staged:
         write_table(_cohort_table(results.cohort, options.columns), staged / "cohort.csv")
+        lesions = _lesion_table(results)
+        if lesions is not None:
+            write_table(lesions, staged / LESIONS)
         manifest = pd.read_csv(run_folder / "manifest.csv", dtype="str", keep_default_na=False)
         write_table(manifest.drop(columns=["image"], errors="ignore"), staged / "manifest.csv")
         shutil.copytree(run_folder / "splits", staged / "splits")
@@ -155,6 +161,15 @@ def _cohort_table(cohort: Cohort, columns: Sequence[str]) -> pd.DataFrame:
         there = ["there" if held else None for held in cases["mask"].notna()]
         table["mask"] = pd.Series(there, index=cases.index, dtype="object")
     return table
+
+
+def _lesion_table(results: Results) -> pd.DataFrame | None:
+    """What the tasks of the study read of the lesions; None where they read nothing, or nobody annotated any."""
+    lesions = results.cohort.lesions
+    wanted = {name for task in results.tasks for name in tasks.get(task).lesion_columns}
+    if lesions is None or not wanted:
+        return None
+    return lesions[["case_id", *(name for name in lesions.columns if name in wanted)]]
 
 
 def _about_cohort(cohort: Cohort) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Detection of lesions in pictures: a small segmentation network whose largest region becomes a box."""
+"""Detection of lesions: a small segmentation network for pictures, and detectors for the slices of volumes."""
