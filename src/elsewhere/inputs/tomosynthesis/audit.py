@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from elsewhere.errors import UserError
-from elsewhere.inputs.tomosynthesis.breast import BLOCK, tissue_mask
+from elsewhere.inputs.tomosynthesis.breast import BLOCK, tissue_threshold
 from elsewhere.inputs.tomosynthesis.dicom import DicomVolume
 from elsewhere.inputs.tomosynthesis.orientation import repair
 from elsewhere.inputs.tomosynthesis.volume import Facts, Lesion, Pixels, Stack, Truth, examine
@@ -191,7 +191,8 @@ class _Seen:
         """Whether most of the breast's range lies inside the window."""
         low, high = self.facts.window
         middle = self.read(self.volume.shape[2] // 2)
-        tissue = middle[::BLOCK, ::BLOCK][tissue_mask(middle)]
+        sample = middle[::BLOCK, ::BLOCK]
+        tissue = sample[sample > tissue_threshold(middle)]
         if not tissue.size:
             return True
         return float(np.mean((tissue > low) & (tissue < high))) >= LEAST_IN_WINDOW
@@ -199,13 +200,10 @@ class _Seen:
     def _tissue_share(self, lesion: Lesion) -> float:
         """The share of a lesion's box that is tissue on its slice, in the repaired volume."""
         pixels = self.read(lesion.slice)
-        mask = tissue_mask(repair(pixels) if self.facts.turned else pixels)
         x0, y0, x1, y1 = lesion.box
-        part = mask[
-            int(y0) // BLOCK : max(int(y0) // BLOCK + 1, math.ceil(y1 / BLOCK)),
-            int(x0) // BLOCK : max(int(x0) // BLOCK + 1, math.ceil(x1 / BLOCK)),
-        ]
-        return float(part.mean()) if part.size else 0.0
+        turned = repair(pixels) if self.facts.turned else pixels
+        part = turned[max(0, int(y0)) : math.ceil(y1), max(0, int(x0)) : math.ceil(x1)]
+        return float((part > tissue_threshold(pixels)).mean()) if part.size else 0.0
 
 
 def box_problem(lesion: Lesion, shape: tuple[int, int, int]) -> str:
