@@ -82,7 +82,14 @@ class PictureVolume:
                     )
                 kind = "I;16" if image.mode.startswith("I") else "L"
                 return np.asarray(image.convert(kind)).astype(np.uint16)
-        except (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError) as error:
+        except (
+            Image.DecompressionBombError,
+            UnidentifiedImageError,
+            OSError,
+            ValueError,
+            SyntaxError,
+            EOFError,
+        ) as error:
             raise UserError(
                 f"the picture cannot be decoded ({printable(error)[:120]})",
                 where=str(self.path),

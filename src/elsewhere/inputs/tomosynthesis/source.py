@@ -252,7 +252,7 @@ class TomosynthesisSource:
         slice that it was made of); any other is a DICOM file.
 
         Args:
-            rows: The rows of one or several cohorts; a row without `image` is left out.
+            rows: The rows of one or several cohorts; a row without `image`, or of another `modality`, is left out.
 
         Returns:
             The source.
@@ -262,7 +262,7 @@ class TomosynthesisSource:
         truths = {}
         for row in rows:
             image = row.values.get("image")
-            if not isinstance(image, str) or not image.strip():
+            if not isinstance(image, str) or not image.strip() or _of_other_modality(row.values):
                 continue
             path, side = row.file(image), side_by_name(row.values)
             picture = path.suffix.lower() in SUFFIXES
@@ -612,6 +612,11 @@ def _lesion(entry: Mapping[str, Any], *, one_slice: bool) -> Lesion:
         kind=kind if isinstance(kind, str) else "",
         distortion=None if distortion is None else bool(distortion),
     )
+
+
+def _of_other_modality(values: Mapping[str, Any]) -> bool:
+    modality = values.get("modality")
+    return isinstance(modality, str) and modality.strip().lower() not in ("", "tomosynthesis", "dbt", "mg")
 
 
 def _original(values: Mapping[str, Any]) -> tuple[int, int] | None:

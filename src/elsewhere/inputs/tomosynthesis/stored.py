@@ -45,7 +45,13 @@ class DicomStored:
             UserError: It is no tomosynthesis volume, or it is damaged.
         """
         volume = DicomVolume(self.path)
-        return Pixels(shape=volume.shape, read=volume.read, window=volume.window, notes=volume.notes)
+        return Pixels(
+            shape=volume.shape,
+            read=volume.read,
+            window=volume.window,
+            notes=volume.notes,
+            threads=1 if volume.codec.family == "jpeg2000" else 2,
+        )
 
     def facts(self) -> Facts:
         """Return what is known of it beside its pixels, from a few slices.
