@@ -81,11 +81,11 @@ class _Looked:
         self._volume, self._last = volume, {}  # type: ignore[var-annotated]
 
     def __call__(self, z: int) -> Stack:
-        found: Stack | None = self._last.get(z)
-        if found is None:
-            found = self._volume.read(z)
-            self._last = {**dict(list(self._last.items())[-1:]), z: found}
-        return found
+        pixels: Stack | None = self._last.get(z)
+        if pixels is None:
+            pixels = self._volume.read(z)
+            self._last = {**dict(list(self._last.items())[-1:]), z: pixels}
+        return pixels
 
 
 def audit_volume(
@@ -143,11 +143,11 @@ class _Seen:
     def faults(self, truth: Truth, table_slices: int | None) -> dict[str, str]:
         header, facts, slices = self.volume.header, self.facts, self.volume.shape[2]
         pixels, tag = facts.side_by_pixels, header.laterality
-        found: dict[str, str] = {}
+        faults: dict[str, str] = {}
 
         def note(kind: str, when: bool, details: Callable[[], str] | str) -> None:
             if when:
-                found[kind] = details if isinstance(details, str) else details()
+                faults[kind] = details if isinstance(details, str) else details()
 
         note("side-tag-against-pixels", bool(tag and pixels and tag != pixels), f"tag {tag}, pixels {pixels}")
         note(
@@ -185,7 +185,7 @@ class _Seen:
         inside = [one for one in truth.lesions or () if not box_problem(one, facts.shape)]
         dark = [one for one in inside if self._tissue_share(one) < LEAST_TISSUE]
         note("box-on-background", bool(dark), lambda: "; ".join(_shown(one) for one in dark))
-        return found
+        return faults
 
     def _window_fits(self) -> bool:
         """Whether most of the breast's range lies inside the window."""

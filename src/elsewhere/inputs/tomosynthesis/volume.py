@@ -296,9 +296,9 @@ def stored_slices(pixels: Pixels, facts: Facts) -> Iterator[Stack]:
     step = round(facts.scale)
 
     def one(z: int) -> Stack:
-        found = pixels.read(z)
-        found = (repair(found) if facts.turned else found)[y0:y1, x0:x1]
-        return np.rint(block_means(found, step)).astype(np.uint16) if step > 1 else found
+        part = pixels.read(z)
+        part = (repair(part) if facts.turned else part)[y0:y1, x0:x1]
+        return np.rint(block_means(part, step)).astype(np.uint16) if step > 1 else part
 
     yield from _ahead(one, facts.shape[2], pixels.threads)
 
@@ -312,10 +312,10 @@ def _ahead(read: Callable[[int], Stack], count: int, threads: int) -> Iterator[S
         waiting = deque(pool.submit(read, z) for z in range(threads))
         try:
             for z in range(count):
-                found = waiting.popleft().result()
+                slice_ = waiting.popleft().result()
                 if z + threads < count:
                     waiting.append(pool.submit(read, z + threads))
-                yield found
+                yield slice_
         finally:
             for future in waiting:
                 future.cancel()
