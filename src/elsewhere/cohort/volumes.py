@@ -17,6 +17,7 @@ from elsewhere.cohort.table import Cohort
 from elsewhere.errors import name_rows
 from elsewhere.inputs.source import LESIONS
 from elsewhere.inputs.tomosynthesis.audit import KINDS, VolumeAudit, audit_volume
+from elsewhere.inputs.tomosynthesis.header import load_pydicom
 from elsewhere.inputs.tomosynthesis.pictures import SUFFIXES
 from elsewhere.inputs.tomosynthesis.source import side_by_name, truth_of
 
@@ -64,6 +65,9 @@ def audit_volumes(cohort: Cohort, *, progress: Progress | None = None) -> Volume
 
     Returns:
         The findings, and what is known of each volume.
+
+    Raises:
+        UserError: The extra 'volumes' is not installed.
     """
     lesions: dict[str, list[dict[str, Any]]] = {}
     if cohort.lesions is not None:
@@ -71,6 +75,8 @@ def audit_volumes(cohort: Cohort, *, progress: Progress | None = None) -> Volume
             lesions.setdefault(str(lesion["case_id"]), []).append({str(k): v for k, v in lesion.items()})
     rows = [{str(name): value for name, value in row.items()} for row in cohort.cases.to_dict("records")]
     numbers = [number for number, row in enumerate(rows) if _is_volume(row.get("image"))]
+    if numbers:
+        load_pydicom()
     audits: dict[int, VolumeAudit] = {}
     for done, number in enumerate(numbers, start=1):
         row = rows[number]

@@ -8,6 +8,7 @@ here, and a volume that cannot be read is reported with the reason.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -74,17 +75,19 @@ class VolumeAudit:
     manufacturer: str = ""
 
 
-class _Looked:
-    """Slices of a volume, of which the last that were read are kept."""
+class _RecentSlices:
+    """Reads slices of a volume, and keeps the two that were read last: several checks look at the middle slice."""
 
     def __init__(self, volume: DicomVolume) -> None:
-        self._volume, self._last = volume, {}  # type: ignore[var-annotated]
+        self._volume = volume
+        self._recent: deque[tuple[int, Stack]] = deque(maxlen=2)
 
     def __call__(self, z: int) -> Stack:
-        pixels: Stack | None = self._last.get(z)
-        if pixels is None:
-            pixels = self._volume.read(z)
-            self._last = {**dict(list(self._last.items())[-1:]), z: pixels}
+        for number, pixels in self._recent:
+            if number == z:
+                return pixels
+        pixels = self._volume.read(z)
+        self._recent.append((z, pixels))
         return pixels
 
 
@@ -104,12 +107,12 @@ def audit_volume(
     """
     try:
         volume = DicomVolume(path)
-        seen = _Seen(volume, side_by_name)
-        faults = seen.faults(truth or Truth(), table_slices)
-        facts = seen.facts
+        examination = _Examination(volume, side_by_name)
+        faults = examination.faults(truth or Truth(), table_slices)
+        facts = examination.facts
     except UserError as error:
         return VolumeAudit(
-            faults={"volume-unreadable": error.what + (f" ({error.where})" if error.where else "")},
+            faults={"volume-unreadable": error.what},
             side_by_name=side_by_name,
         )
     return VolumeAudit(
@@ -119,15 +122,15 @@ def audit_volume(
         side_by_name=side_by_name,
         encoding=volume.codec.name,
         bits_stored=volume.header.bits_stored,
-        bits_used=seen.bits_used,
+        bits_used=examination.bits_used,
         manufacturer=volume.header.manufacturer,
     )
 
 
-class _Seen:
+class _Examination:
     def __init__(self, volume: DicomVolume, side_by_name: str) -> None:
         self.volume, self.name = volume, side_by_name
-        self.read = _Looked(volume)
+        self.read = _RecentSlices(volume)
 
     @cached_property
     def facts(self) -> Facts:
@@ -160,18 +163,13 @@ class _Seen:
         note("implant", header.implant, "the header states an implant")
         unlike = table_slices is not None and table_slices != slices
         note("frames-unlike-table", unlike, f"{slices} slices, the table states {table_slices}")
-        reordered = [text for text in header.notes if text.startswith("the frames are stored")]
-        note("frames-reordered", bool(reordered), "; ".join(reordered))
+        note("frames-reordered", bool(header.order), "the header states their positions")
         note("few-slices", slices < LEAST_SLICES, f"{slices} slices")
         beyond = self.bits_used > header.bits_stored
         note("bits-beyond-stored", beyond, f"{header.bits_stored} bits stated, {self.bits_used} used")
         note("several-windows", header.windows > 1, f"{header.windows} windows")
         note("inverted", header.inverted, "MONOCHROME1 or INVERSE")
-        note(
-            "lossy",
-            any("loss" in text or "lose" in text for text in self.volume.notes),
-            self.volume.codec.name,
-        )
+        note("lossy", header.lossy or self.volume.codec.lossy, self.volume.codec.name)
         if facts.window_from == "percentiles":
             note("window-missing", True, f"{header.windows} windows stated, none usable")
         else:

@@ -75,6 +75,7 @@ class Header:
         laterality: "left" or "right" by the tag; "" where there is none.
         order: The stored frame of each slice; empty where frames are stored in the order of the slices.
         implant: Whether the header states that the breast has an implant.
+        lossy: Whether the header states that the pixels were compressed with loss before.
         manufacturer: Maker and model, as one text.
         pixels_at: The byte at which the value of the pixel data begins.
         pixels_length: Its length in bytes; None where the frames are encapsulated.
@@ -95,6 +96,7 @@ class Header:
     laterality: str
     order: tuple[int, ...]
     implant: bool
+    lossy: bool
     manufacturer: str
     pixels_at: int
     pixels_length: int | None
@@ -156,7 +158,7 @@ def read_header(path: str | Path) -> Header:
     where = str(path)
     with explained_refusals(path, "the volume cannot be read"):
         check_plain_file(path, what="volume")
-    pydicom = _pydicom()
+    pydicom = load_pydicom()
     try:
         with path.open("rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -176,7 +178,15 @@ def read_header(path: str | Path) -> Header:
         ) from error
 
 
-def _pydicom() -> Any:
+def load_pydicom() -> Any:
+    """Import pydicom.
+
+    Returns:
+        The module.
+
+    Raises:
+        UserError: It is not installed; the message names the extra.
+    """
     try:
         import pydicom
         import pydicom.errors
@@ -229,7 +239,8 @@ def _header(pydicom: Any, file: BinaryIO) -> Header:
     inverted = photometric == "MONOCHROME1" or shape == "INVERSE"
     if inverted:
         notes.append("low values are bright (MONOCHROME1 or INVERSE): the values were inverted once")
-    if str(_value(data, "LossyImageCompression") or "").strip() == "01":
+    lossy = str(_value(data, "LossyImageCompression") or "").strip() == "01"
+    if lossy:
         notes.append("the pixels were compressed with loss before they were published")
     length = int(element["length"])
     maker = (str(_value(data, name) or "").strip() for name in ("Manufacturer", "ManufacturerModelName"))
@@ -247,6 +258,7 @@ def _header(pydicom: Any, file: BinaryIO) -> Header:
         laterality=_laterality(data, shared, per_frame),
         order=_order(per_frame, notes),
         implant=str(_value(data, "BreastImplantPresent") or "").strip().upper() == "YES",
+        lossy=lossy,
         manufacturer=printable(" ".join(filter(None, maker)))[:80],
         pixels_at=int(element["at"]),
         pixels_length=None if length == 0xFFFFFFFF else length,
