@@ -435,13 +435,13 @@ def draw_finding(rng: np.random.Generator, subject: int, kind: str, kept: float)
         The finding.
     """
     biopsied = kind in ("benign", "cancer")
-    distortion = biopsied and rng.random() < (0.31 if kind == "cancer" else 0.4)
+    distortion = biopsied and rng.random() < (0.33 if kind == "cancer" else 0.41)
     if distortion:
         diagonal = float(np.clip(np.exp(rng.normal(np.log(38.0), 0.44)), 13, 93))
         contrast = float(np.clip(rng.normal(0.45, 0.25), 0.05, 1.2))
     else:
-        diagonal = float(np.clip(np.exp(rng.normal(np.log(27.5), 0.6)), 8.3, 90))
-        contrast = float(np.clip(rng.normal(0.92, 0.75), 0.2, 2.6))
+        diagonal = float(np.clip(np.exp(rng.normal(np.log(28.5), 0.6)), 8.3, 90))
+        contrast = float(np.clip(rng.normal(1.05, 0.65), 0.35, 2.6))
     if not biopsied:
         contrast = float(np.clip(rng.normal(0.5, 0.15), 0.2, 0.9))
     spiculated = rng.random() < (0.75 if kind == "cancer" else 0.2)
