@@ -22,8 +22,6 @@ DIGESTS = {
     "dbtex-paper": "6c331e0152167400",
     "mamamia-code": "ccbe9c2bcd42d87f",
     "mamamia-paper": "5797684598edf46b",
-    "phantom-half": "b306d036a24ba760",
-    "phantom-small": "1fbf5e80d1c22a7c",
     "plain": "85a189fcc33e89c6",
 }
 
