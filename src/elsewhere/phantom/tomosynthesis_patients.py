@@ -200,9 +200,10 @@ class World:
         for name in self.vendors:
             findings = _dealt(self.mix, FINDINGS, self.patients)
             seen: dict[str, int] = dict.fromkeys(FINDINGS, 0)
-            of_split = _dealt(self.splits, SPLITS, self.patients)
+            of_split = _dealt(self.splits, SPLITS, self.patients + len(FINDINGS))
             for number, finding in enumerate(findings):
-                split = of_split[seen[finding]]
+                # each finding begins elsewhere in the sequence, so that small worlds have every split
+                split = of_split[seen[finding] + len(FINDINGS) - 1 - FINDINGS.index(finding)]
                 seen[finding] += 1
                 made.append(draw_patient(self, name, number, finding, split))
         return made
