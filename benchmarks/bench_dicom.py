@@ -182,7 +182,11 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
             megabytes = path.stat().st_size / slices / 2**20
             runs: dict[str, list[tuple[float, float, int]]] = {}
             for _ in range(rounds):
-                for how, extra in (("ours", ""), ("codec", ""), *(("peer:" + peer, e) for peer, e in peers.items())):
+                for how, extra in (
+                    ("ours", ""),
+                    ("codec", ""),
+                    *(("peer:" + peer, e) for peer, e in peers.items()),
+                ):
                     found = timed(how.split(":")[0], path, extra)
                     if found is not None:
                         runs.setdefault(how, []).append(found)

@@ -13,6 +13,7 @@ from PIL import Image
 
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError
+from elsewhere.inputs import Cases
 from elsewhere.inputs.tomosynthesis.pictures import PictureVolume
 from elsewhere.inputs.tomosynthesis.source import TomosynthesisSource
 from elsewhere.study.case_rows import case_rows
@@ -107,3 +108,34 @@ def test_the_published_slices(data_dir: Path):
         assert x0 <= x and y0 <= y and x + w <= x1 and y + h <= y1 and not facts.turned
         _, tall, wide = volume.stack().shape
         assert abs(tall * facts.scale - (y1 - y0)) <= 1 and abs(wide * facts.scale - (x1 - x0)) <= 1
+
+
+def test_pictures_travel_as_their_files(tmp_path):
+    picture(tmp_path / "a.png", side="right")
+    cases = pd.DataFrame(
+        {
+            "case_id": ["a"], "patient_id": ["P1"], "dataset": "BCS-DBT", "view": ["lcc"], "image": ["a.png"],
+            "orig_height": [250], "orig_width": [200],
+        }
+    )  # fmt: skip
+    source = TomosynthesisSource.of_cases(case_rows(Cohort.from_frame(cases, root=tmp_path)))
+    (name,) = source.cases
+    packed = Cases(
+        case=(name,),
+        dataset=("BCS-DBT",),
+        label=np.zeros(1, dtype=np.int8),
+        box=np.zeros((1, 4), dtype=np.int32),
+        digest=(source.digest(name),),
+    )
+    folder = tmp_path / "pack"
+    folder.mkdir()
+    source.pack(folder, packed, with_truth=True)
+    assert (folder / "000000.png").read_bytes() == (tmp_path / "a.png").read_bytes()
+    there = TomosynthesisSource.unpack(folder)
+    assert there.facts(name) == source.facts(name) and there.facts(name).turned
+    assert (there.digest(name), there.identity(name)) == (source.digest(name), source.identity(name))
+    np.testing.assert_array_equal(there.slice(name, 0), source.slice(name, 0))
+    index = folder / "volumes.json"
+    index.write_text(index.read_text().replace("000000.png", "../a.png"))
+    with pytest.raises(UserError, match="packed volumes cannot be read"):
+        TomosynthesisSource.unpack(folder)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +16,7 @@ import numpy.typing as npt
 
 from elsewhere.errors import UserError, near_matches
 from elsewhere.inputs.source import LESION_BOX, LESIONS, CaseRow, sources
-from elsewhere.inputs.tomosynthesis.cache import default_cache
+from elsewhere.inputs.tomosynthesis.cache import VolumeCache, default_cache
 from elsewhere.inputs.tomosynthesis.pictures import SUFFIXES, PictureVolume
 from elsewhere.inputs.tomosynthesis.stored import (
     ArrayVolume,
@@ -468,7 +470,7 @@ class TomosynthesisSource:
         return TomosynthesisView(self, cases=cases, hidden=hidden, sees=sees)
 
     def pack(self, folder: Path, cases: Cases, *, with_truth: bool) -> None:
-        """Write one pack per case, at the resolution of this source (`reduced` makes it smaller).
+        """Write one pack per case, at the resolution of this source (`reduced` makes it smaller); a picture stays a file.
 
         Args:
             folder: An empty folder.
@@ -478,13 +480,18 @@ class TomosynthesisSource:
         index: dict[str, Any] = {}
         for number, (case, digest) in enumerate(zip(cases.case, cases.digest, strict=True)):
             volume = self.volume(case)
-            write_pack(folder / f"{number:06d}.zip", volume.stack())
             index[case] = {
                 "number": number,
                 "digest": digest or volume.digest(),
-                "facts": volume.facts().to_dict(),
                 "truth": (self.truth(case) if with_truth else Truth()).to_dict(),
             }
+            if isinstance(volume, PictureVolume):
+                file = f"{number:06d}{volume.path.suffix.lower()}"
+                shutil.copyfile(volume.path, folder / file)
+                index[case] |= {"file": file, "side": volume.side_by_name, "original": volume.original}
+            else:
+                write_pack(folder / f"{number:06d}.zip", volume.stack())
+                index[case]["facts"] = volume.facts().to_dict()
         write_index(folder / INDEX, {"version": 1, "cases": index})
 
     @classmethod
@@ -507,12 +514,7 @@ class TomosynthesisSource:
         try:
             index = json.loads(path.read_text(encoding="utf-8"))["cases"]
             for case, about in index.items():
-                volumes[case] = PackedVolume(
-                    folder / f"{int(about['number']):06d}.zip",
-                    facts=Facts.from_dict(about["facts"]),
-                    digest=str(about["digest"]),
-                    cache=cache,
-                )
+                volumes[case] = _unpacked(folder, about, cache)
                 truths[case] = Truth.from_dict(about["truth"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
@@ -611,6 +613,22 @@ def _lesion(entry: Mapping[str, Any], *, one_slice: bool) -> Lesion:
         slice=0 if one_slice or math.isnan(z) else int(z),
         kind=kind if isinstance(kind, str) else "",
         distortion=None if distortion is None else bool(distortion),
+    )
+
+
+def _unpacked(folder: Path, about: Mapping[str, Any], cache: VolumeCache) -> Volume:
+    """The volume of an entry of the index that `TomosynthesisSource.pack` writes."""
+    if "file" in about:
+        file, original = str(about["file"]), about["original"]
+        if not re.fullmatch(r"\d{6,}\.[a-z]+", file):
+            raise ValueError(f"'{file}' is no file of this folder")
+        size = None if original is None else (int(original[0]), int(original[1]))
+        return PictureVolume(folder / file, side_by_name=str(about["side"]), original=size)
+    return PackedVolume(
+        folder / f"{int(about['number']):06d}.zip",
+        facts=Facts.from_dict(about["facts"]),
+        digest=str(about["digest"]),
+        cache=cache,
     )
 
 
