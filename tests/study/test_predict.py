@@ -279,7 +279,7 @@ def test_weights_of_an_earlier_version_learn_whom_they_were_trained_on_without_a
         done.pop("trained_on", None)
         file.write_text(json.dumps(done))
     cohort = cohort_of(hospital, tmp_path / "cohort")
-    with pytest.raises(UserError, match="does not say whom it was trained on"):
+    with pytest.raises(UserError, match="does not list the patients it was trained on"):
         predict(held, cohort, out=tmp_path / "out", model=MODEL, device="cpu")
     again = run_study(ran.run.plan.file.path, data=world, out=held, device="cpu", report=False)
     assert again.run.engine.done == ()

@@ -67,7 +67,7 @@ def test_a_woman_of_two_sets_never_trains_where_she_is_tested(two_sets, tmp_path
     groups = plan.table.frame.set_index("case")["group"]
     assert all(groups[one] == groups[other] for one, other in shared.items())
     assert groups.nunique() == 2 * WOMEN - 4
-    assert any("4 patients stand in two datasets" in word for word in plan.table.audit["warnings"])
+    assert any("4 patients are in two datasets" in word for word in plan.table.audit["warnings"])
 
 
 def test_each_set_may_have_a_column_of_its_own_for_the_ids_of_another(two_sets, tmp_path):

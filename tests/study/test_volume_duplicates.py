@@ -59,7 +59,7 @@ def test_a_study_may_say_that_nobody_looks(doubled, tmp_path):
     made = plan(tmp_path, doubled, text)
     assert made.to_dict()["duplicates"] == {
         "kept_together": False,
-        "why": "keep_duplicates_together = false: nobody looked",
+        "why": "not searched for: keep_duplicates_together = false",
     }
     assert made.plan.table.frame["group"].nunique() == 18
 

@@ -343,9 +343,11 @@ def add_protocol(protocol: Protocol) -> Protocol:
         UserError: Another protocol has this name.
 
     Example:
-        >>> ward = Protocol(name="ward", version="1", title="Our ward", tasks=("classification",), source="our ward")
-        >>> add_protocol(ward) is protocols.get("ward")
-        True
+        A protocol of your own, once per process::
+
+            ward = Protocol(name="ward", version="1", title="Our ward", tasks=("classification",), source="our ward")
+            add_protocol(ward)
+            protocols.get("ward")
     """
     protocols.add(protocol.name, protocol, owner=sys._getframe(1).f_globals.get("__name__"))
     return protocol

@@ -374,3 +374,10 @@ def test_one_module_reads_nifti_files():
     }
     assert set(users) == writers
     assert not [name for name, text in users.items() if reads.search(text)]
+    flat = np.diag([2.0, 3.0, 4.0, 1.0])
+    flat[:3, 2] = [1e-17, 4.0, 0.0]
+    letters = axis_letters(flat)
+    assert {frozenset(pair) for pair in ("LR", "AP", "IS") if set(pair) & set(letters)} == {
+        frozenset("LR"), frozenset("AP"), frozenset("IS")
+    }  # fmt: skip
+    assert sorted(turn_to(letters, "LAS").order) == [0, 1, 2]

@@ -148,10 +148,12 @@ def axis_letters(affine: npt.NDArray[np.float64]) -> str:
     keep = sizes > sizes.max() * 3 * np.finfo(np.float64).eps
     turn = left[:, keep] @ right[keep]
     letters = [""] * 3
+    free = np.ones(3, dtype=bool)
     for axis in np.argsort(-np.abs(turn).max(axis=0), kind="stable"):
-        world = int(np.argmax(np.abs(turn[:, axis])))
+        # of a nearly flat affine an axis may point nowhere: it gets the direction that is left
+        world = int(np.argmax(np.where(free, np.abs(turn[:, axis]), -1.0)))
         letters[axis] = _LETTERS[world][0 if turn[world, axis] < 0 else 1]
-        turn[world] = 0.0
+        free[world] = False
     return "".join(letters)
 
 

@@ -27,6 +27,9 @@ from elsewhere.training.cuda import mixed_precision
 from elsewhere.training.detection.device_slices import DeviceSlices, StorageSettings, as_the_device_reads
 from elsewhere.training.detection.views import VolumeView
 
+_COARSE, _COARSE_FROM = 128, 256
+"""Whole breasts are padded to multiples of the first where they are larger than the second, in the detector's pixels."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceOptions:
@@ -127,9 +130,16 @@ def _tiles(stored: DeviceSlices, case: str, multiple: int, options: InferenceOpt
     """(n, 4) tiles in the detector's pixels."""
     rows, columns = (math.ceil(size / stored.zoom(case)) for size in stored.size(case))
     if options.tiles is None:
-        height, width = (math.ceil(size / multiple) * multiple for size in (rows, columns))
+        height, width = (_padded(size, multiple) for size in (rows, columns))
         return np.array([[0, 0, width, height]])
     return cover_with_tiles((0, 0, columns, rows), options.tiles)
+
+
+def _padded(size: int, multiple: int) -> int:
+    """A size that few volumes have to themselves: a GPU plans its convolutions anew for every new size, which takes
+    longer than a volume's own passes."""
+    step = multiple if size <= _COARSE_FROM else math.lcm(multiple, _COARSE)
+    return math.ceil(size / step) * step
 
 
 @torch.no_grad()
