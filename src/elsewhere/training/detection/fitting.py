@@ -319,6 +319,8 @@ def _fit(model: torch.nn.Module, steps: _Steps, validation: SliceTable | None, o
         higher_is_better=True,
     )
     state = read_checkpoint(options.checkpoint)
+    if state is not None and not _fits(model, state):
+        state = None
     if state is not None:
         model.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
@@ -369,6 +371,12 @@ def _seeded(device: torch.device, seed: int, epoch: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(number)
         yield
+
+
+def _fits(model: torch.nn.Module, state: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint is of this network; a training with one of another network starts again."""
+    own, kept = model.state_dict(), state.get("model", {})
+    return own.keys() == kept.keys() and all(value.shape == kept[name].shape for name, value in own.items())
 
 
 def _train_epoch(
