@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ pytest.importorskip("imagecodecs", reason="needs the extra 'volumes'")
 
 from elsewhere.cohort import Cohort
 from elsewhere.cohort.volumes import COLUMNS, audit_volumes
+from elsewhere.errors import UserError
 from worlds.tomosynthesis_files import Bto, breast, write_bto
 
 LEFT, RIGHT = breast(slices=10), breast(slices=10, side="right", seed=5)
@@ -142,6 +144,13 @@ def test_the_same_pixels_twice(tmp_path, patients, kind, severity):
     found = audited(tmp_path, files, patient_id=[*patients, "c"])
     (same,) = (finding for finding in found.findings if finding.kind.startswith("same"))
     assert (same.kind, same.severity, same.rows) == (kind, severity, (1, 2))
+
+
+def test_without_pydicom_the_extra_is_named_once(tmp_path, monkeypatch):
+    frame = pd.DataFrame({"case_id": ["a"], "patient_id": ["p"], "image": ["a.dcm"]})
+    monkeypatch.setitem(sys.modules, "pydicom", None)
+    with pytest.raises(UserError, match=r"elsewhere\[volumes\]"):
+        audit_volumes(Cohort.from_frame(frame, root=tmp_path))
 
 
 def test_a_cohort_without_volumes_has_nothing_to_say(tmp_path):

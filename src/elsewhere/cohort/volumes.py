@@ -17,6 +17,7 @@ from elsewhere.cohort.table import Cohort
 from elsewhere.errors import name_rows
 from elsewhere.inputs.source import LESIONS
 from elsewhere.inputs.tomosynthesis.audit import KINDS, VolumeAudit, audit_volume
+from elsewhere.inputs.tomosynthesis.header import load_pydicom
 from elsewhere.inputs.tomosynthesis.pictures import SUFFIXES
 from elsewhere.inputs.tomosynthesis.source import side_by_name, truth_of
 
@@ -64,32 +65,39 @@ def audit_volumes(cohort: Cohort, *, progress: Progress | None = None) -> Volume
 
     Returns:
         The findings, and what is known of each volume.
+
+    Raises:
+        UserError: The extra 'volumes' is not installed.
     """
     lesions: dict[str, list[dict[str, Any]]] = {}
     if cohort.lesions is not None:
         for lesion in cohort.lesions.to_dict("records"):
             lesions.setdefault(str(lesion["case_id"]), []).append({str(k): v for k, v in lesion.items()})
     rows = [{str(name): value for name, value in row.items()} for row in cohort.cases.to_dict("records")]
-    named = [at for at, row in enumerate(rows) if _is_volume(row.get("image"))]
+    numbers = [number for number, row in enumerate(rows) if _is_volume(row.get("image"))]
+    if numbers:
+        load_pydicom()
     audits: dict[int, VolumeAudit] = {}
-    for done, at in enumerate(named, start=1):
-        row = rows[at]
+    for done, number in enumerate(numbers, start=1):
+        row = rows[number]
         own = lesions.get(str(row["case_id"]), [])
-        audits[at] = audit_volume(
+        audits[number] = audit_volume(
             cohort.file(str(row["image"])),
             side_by_name=side_by_name(row),
             truth=truth_of(row | {LESIONS: own}),
             table_slices=_table_slices(own),
         )
-        if progress and (done % 20 == 0 or done == len(named)):
-            progress("looking at volumes", done, len(named))
+        if progress and (done % 20 == 0 or done == len(numbers)):
+            progress("looking at volumes", done, len(numbers))
     findings = [*_faults(rows, audits), *_same_pixels(rows, audits)]
-    if named:
+    if numbers:
         findings.append(_summary(audits, len(rows)))
     order = {"error": 0, "warning": 1, "info": 2}
     return VolumesAudit(
         findings=tuple(sorted(findings, key=lambda finding: order[finding.severity])),
-        columns=pd.DataFrame([_cells(audits.get(at)) for at in range(len(rows))], columns=list(COLUMNS)),
+        columns=pd.DataFrame(
+            [_cells(audits.get(number)) for number in range(len(rows))], columns=list(COLUMNS)
+        ),
     )
 
 
@@ -99,61 +107,61 @@ def _is_volume(image: Any) -> bool:
 
 def _table_slices(lesions: list[dict[str, Any]]) -> int | None:
     """The number of slices that the first lesion of a volume states."""
-    stated = [row.get("volume_slices") for row in lesions]
-    known = [int(value) for value in stated if isinstance(value, int | float) and value == value]
-    return known[0] if known else None
+    cells = [row.get("volume_slices") for row in lesions]
+    counts = [int(value) for value in cells if isinstance(value, int | float) and value == value]
+    return counts[0] if counts else None
 
 
 def _faults(rows: list[dict[str, Any]], audits: dict[int, VolumeAudit]) -> list[Finding]:
-    found = []
+    findings = []
     for kind, words in KINDS.items():
-        at = [number for number, audit in audits.items() if kind in audit.faults]
-        if not at:
+        affected = [case for case, audit in audits.items() if kind in audit.faults]
+        if not affected:
             continue
-        numbers = [number + 1 for number in at]
-        first = audits[at[0]].faults[kind]
-        found.append(
+        row_numbers = [case + 1 for case in affected]
+        first = audits[affected[0]].faults[kind]
+        findings.append(
             Finding(
                 kind=kind,
                 severity=SEVERITY.get(kind, "info"),
-                message=f"{len(at)} of {len(audits)} volumes {words} (rows {name_rows(numbers)}; the first: {first})",
-                rows=tuple(numbers),
-                ids=tuple(str(rows[number]["case_id"]) for number in at),
+                message=f"{len(affected)} of {len(audits)} volumes {words} (rows {name_rows(row_numbers)}; the first: {first})",
+                rows=tuple(row_numbers),
+                ids=tuple(str(rows[case]["case_id"]) for case in affected),
             )
         )
-    return found
+    return findings
 
 
 def _same_pixels(rows: list[dict[str, Any]], audits: dict[int, VolumeAudit]) -> list[Finding]:
     """Volumes whose middle slices hold the same values: of two patients an error, of one patient a warning."""
     by_pixels: dict[str, list[int]] = {}
-    for at, audit in audits.items():
+    for number, audit in audits.items():
         if audit.facts is not None:
-            by_pixels.setdefault(audit.facts.identity, []).append(at)
+            by_pixels.setdefault(audit.facts.identity, []).append(number)
     groups = [group for group in by_pixels.values() if len(group) > 1]
     strangers: list[list[int]] = []
     own: list[list[int]] = []
     for group in groups:
-        patients = {(rows[at].get("dataset"), rows[at]["patient_id"]) for at in group}
+        patients = {(rows[number].get("dataset"), rows[number]["patient_id"]) for number in group}
         (strangers if len(patients) > 1 else own).append(group)
-    found = []
+    findings = []
     for kind, severity, chosen, whose in (
         ("same-pixels-two-patients", "error", strangers, "of different patients"),
         ("same-pixels", "warning", own, "of one patient"),
     ):
         if chosen:
-            numbers = [at + 1 for group in chosen for at in group]
-            found.append(
+            row_numbers = [number + 1 for group in chosen for number in group]
+            findings.append(
                 Finding(
                     kind=kind,
                     severity="error" if severity == "error" else "warning",
-                    message=f"{len(numbers)} volumes {whose} have the same pixels as another one "
-                    f"(rows {name_rows(numbers)})",
-                    rows=tuple(numbers),
-                    ids=tuple(str(rows[at]["case_id"]) for group in chosen for at in group),
+                    message=f"{len(row_numbers)} volumes {whose} have the same pixels as another one "
+                    f"(rows {name_rows(row_numbers)})",
+                    rows=tuple(row_numbers),
+                    ids=tuple(str(rows[number]["case_id"]) for group in chosen for number in group),
                 )
             )
-    return found
+    return findings
 
 
 def _summary(audits: dict[int, VolumeAudit], cases: int) -> Finding:

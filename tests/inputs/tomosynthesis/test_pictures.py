@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,12 @@ def test_pictures_that_cannot_be(tmp_path):
     (tmp_path / "b.png").write_bytes(b"no picture")
     with pytest.raises(UserError, match="cannot be decoded"):
         PictureVolume(tmp_path / "b.png").facts()
+    bomb = bytearray((tmp_path / "a.png").read_bytes())
+    bomb[16:24] = (60_000).to_bytes(4, "big") * 2
+    bomb[29:33] = zlib.crc32(bytes(bomb[12:29])).to_bytes(4, "big")
+    (tmp_path / "bomb.png").write_bytes(bytes(bomb))
+    with pytest.raises(UserError, match=r"cannot be decoded|larger than any"):
+        PictureVolume(tmp_path / "bomb.png").facts()
     with pytest.raises(UserError, match="there is no such picture"):
         PictureVolume(tmp_path / "c.png").facts()
     with pytest.raises(UserError, match="there is no such picture"):

@@ -93,6 +93,12 @@ def test_a_recipe_reads_repaired_slices_of_the_breast(tmp_path):
         view.slice(A, 5)
 
 
+def test_rows_of_another_modality_are_left_out(tmp_path):
+    cases = cohort_in(tmp_path).cases.assign(modality=["tomosynthesis", "ultrasound", "tomosynthesis"])
+    source = TomosynthesisSource.of_cases(case_rows(Cohort.from_frame(cases, root=tmp_path)))
+    assert source.cases == (A,)
+
+
 def test_the_second_time_nothing_is_decoded(tmp_path, monkeypatch):
     cohort = cohort_in(tmp_path)
     first = TomosynthesisSource.of_cases(case_rows(cohort)).slice(B, 2).copy()

@@ -8,6 +8,7 @@ here, and a volume that cannot be read is reported with the reason.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from elsewhere.errors import UserError
-from elsewhere.inputs.tomosynthesis.breast import BLOCK, tissue_mask
+from elsewhere.inputs.tomosynthesis.breast import BLOCK, tissue_threshold
 from elsewhere.inputs.tomosynthesis.dicom import DicomVolume
 from elsewhere.inputs.tomosynthesis.orientation import repair
 from elsewhere.inputs.tomosynthesis.volume import Facts, Lesion, Pixels, Stack, Truth, examine
@@ -74,18 +75,20 @@ class VolumeAudit:
     manufacturer: str = ""
 
 
-class _Looked:
-    """Slices of a volume, of which the last that were read are kept."""
+class _RecentSlices:
+    """Reads slices of a volume, and keeps the two that were read last: several checks look at the middle slice."""
 
     def __init__(self, volume: DicomVolume) -> None:
-        self._volume, self._last = volume, {}  # type: ignore[var-annotated]
+        self._volume = volume
+        self._recent: deque[tuple[int, Stack]] = deque(maxlen=2)
 
     def __call__(self, z: int) -> Stack:
-        found: Stack | None = self._last.get(z)
-        if found is None:
-            found = self._volume.read(z)
-            self._last = {**dict(list(self._last.items())[-1:]), z: found}
-        return found
+        for number, pixels in self._recent:
+            if number == z:
+                return pixels
+        pixels = self._volume.read(z)
+        self._recent.append((z, pixels))
+        return pixels
 
 
 def audit_volume(
@@ -104,12 +107,12 @@ def audit_volume(
     """
     try:
         volume = DicomVolume(path)
-        seen = _Seen(volume, side_by_name)
-        faults = seen.faults(truth or Truth(), table_slices)
-        facts = seen.facts
+        examination = _Examination(volume, side_by_name)
+        faults = examination.faults(truth or Truth(), table_slices)
+        facts = examination.facts
     except UserError as error:
         return VolumeAudit(
-            faults={"volume-unreadable": error.what + (f" ({error.where})" if error.where else "")},
+            faults={"volume-unreadable": error.what},
             side_by_name=side_by_name,
         )
     return VolumeAudit(
@@ -119,15 +122,15 @@ def audit_volume(
         side_by_name=side_by_name,
         encoding=volume.codec.name,
         bits_stored=volume.header.bits_stored,
-        bits_used=seen.bits_used,
+        bits_used=examination.bits_used,
         manufacturer=volume.header.manufacturer,
     )
 
 
-class _Seen:
+class _Examination:
     def __init__(self, volume: DicomVolume, side_by_name: str) -> None:
         self.volume, self.name = volume, side_by_name
-        self.read = _Looked(volume)
+        self.read = _RecentSlices(volume)
 
     @cached_property
     def facts(self) -> Facts:
@@ -143,11 +146,11 @@ class _Seen:
     def faults(self, truth: Truth, table_slices: int | None) -> dict[str, str]:
         header, facts, slices = self.volume.header, self.facts, self.volume.shape[2]
         pixels, tag = facts.side_by_pixels, header.laterality
-        found: dict[str, str] = {}
+        faults: dict[str, str] = {}
 
         def note(kind: str, when: bool, details: Callable[[], str] | str) -> None:
             if when:
-                found[kind] = details if isinstance(details, str) else details()
+                faults[kind] = details if isinstance(details, str) else details()
 
         note("side-tag-against-pixels", bool(tag and pixels and tag != pixels), f"tag {tag}, pixels {pixels}")
         note(
@@ -160,18 +163,13 @@ class _Seen:
         note("implant", header.implant, "the header states an implant")
         unlike = table_slices is not None and table_slices != slices
         note("frames-unlike-table", unlike, f"{slices} slices, the table states {table_slices}")
-        reordered = [text for text in header.notes if text.startswith("the frames are stored")]
-        note("frames-reordered", bool(reordered), "; ".join(reordered))
+        note("frames-reordered", bool(header.order), "the header states their positions")
         note("few-slices", slices < LEAST_SLICES, f"{slices} slices")
         beyond = self.bits_used > header.bits_stored
         note("bits-beyond-stored", beyond, f"{header.bits_stored} bits stated, {self.bits_used} used")
         note("several-windows", header.windows > 1, f"{header.windows} windows")
         note("inverted", header.inverted, "MONOCHROME1 or INVERSE")
-        note(
-            "lossy",
-            any("loss" in text or "lose" in text for text in self.volume.notes),
-            self.volume.codec.name,
-        )
+        note("lossy", header.lossy or self.volume.codec.lossy, self.volume.codec.name)
         if facts.window_from == "percentiles":
             note("window-missing", True, f"{header.windows} windows stated, none usable")
         else:
@@ -185,13 +183,14 @@ class _Seen:
         inside = [one for one in truth.lesions or () if not box_problem(one, facts.shape)]
         dark = [one for one in inside if self._tissue_share(one) < LEAST_TISSUE]
         note("box-on-background", bool(dark), lambda: "; ".join(_shown(one) for one in dark))
-        return found
+        return faults
 
     def _window_fits(self) -> bool:
         """Whether most of the breast's range lies inside the window."""
         low, high = self.facts.window
         middle = self.read(self.volume.shape[2] // 2)
-        tissue = middle[::BLOCK, ::BLOCK][tissue_mask(middle)]
+        sample = middle[::BLOCK, ::BLOCK]
+        tissue = sample[sample > tissue_threshold(middle)]
         if not tissue.size:
             return True
         return float(np.mean((tissue > low) & (tissue < high))) >= LEAST_IN_WINDOW
@@ -199,13 +198,10 @@ class _Seen:
     def _tissue_share(self, lesion: Lesion) -> float:
         """The share of a lesion's box that is tissue on its slice, in the repaired volume."""
         pixels = self.read(lesion.slice)
-        mask = tissue_mask(repair(pixels) if self.facts.turned else pixels)
         x0, y0, x1, y1 = lesion.box
-        part = mask[
-            int(y0) // BLOCK : max(int(y0) // BLOCK + 1, math.ceil(y1 / BLOCK)),
-            int(x0) // BLOCK : max(int(x0) // BLOCK + 1, math.ceil(x1 / BLOCK)),
-        ]
-        return float(part.mean()) if part.size else 0.0
+        turned = repair(pixels) if self.facts.turned else pixels
+        part = turned[max(0, int(y0)) : math.ceil(y1), max(0, int(x0)) : math.ceil(x1)]
+        return float((part > tissue_threshold(pixels)).mean()) if part.size else 0.0
 
 
 def box_problem(lesion: Lesion, shape: tuple[int, int, int]) -> str:

@@ -108,17 +108,16 @@ def find_breast(slices: Iterable[Array]) -> Breast:
     )
 
 
-def tissue_mask(pixels: Array) -> npt.NDArray[np.bool_]:
-    """Say which blocks of a slice are tissue.
+def tissue_threshold(pixels: Array) -> float:
+    """Return the value above which a slice shows tissue.
 
     Args:
         pixels: [rows, columns].
 
     Returns:
-        [ceil(rows / 8), ceil(columns / 8)].
+        The value, between the background and the tissue.
     """
-    means = block_means(pixels)
-    return means > _threshold(means)
+    return _threshold(block_means(pixels))
 
 
 def block_means(pixels: Array, block: int = BLOCK) -> npt.NDArray[np.float32]:

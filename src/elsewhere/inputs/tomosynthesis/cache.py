@@ -84,13 +84,13 @@ class VolumeCache:
         about = [state.st_size, state.st_mtime_ns]
         name = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape")).hexdigest()
         note = self.folder / "digests" / f"{name}.json"
-        known = _read_json(note)
-        if known.get("state") == about and _KEY.fullmatch(str(known.get("sha256"))):
-            return str(known["sha256"])
+        noted = _read_json(note)
+        if noted.get("state") == about and _KEY.fullmatch(str(noted.get("sha256"))):
+            return str(noted["sha256"])
         with explained_refusals(path, "the volume cannot be read"), path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        self._note(note, {"state": about, "sha256": found})
-        return found
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        self._note(note, {"state": about, "sha256": digest})
+        return digest
 
     def facts(self, key: str, make: Callable[[], Facts]) -> Facts:
         """Return what is known of a volume, found out once.
@@ -103,13 +103,13 @@ class VolumeCache:
             The facts.
         """
         note = self.folder / "facts" / f"{key}.json"
-        known = _read_json(note)
-        if known.get("version") == VERSION:
+        noted = _read_json(note)
+        if noted.get("version") == VERSION:
             with contextlib.suppress(KeyError, TypeError, ValueError):
-                return Facts.from_dict(known["facts"])
-        found = make()
-        self._note(note, {"version": VERSION, "facts": found.to_dict()})
-        return found
+                return Facts.from_dict(noted["facts"])
+        facts = make()
+        self._note(note, {"version": VERSION, "facts": facts.to_dict()})
+        return facts
 
     def stack(
         self, key: str, shape: tuple[int, int, int], slices: Callable[[], Iterable[npt.NDArray[np.uint16]]]
@@ -128,17 +128,17 @@ class VolumeCache:
             UserError: The volume cannot be read, the disk is full, or the volume alone is above the limit.
         """
         path = self.folder / f"{key}.npy"
-        found = _opened(path, shape)
-        if found is not None:
-            return found
+        stack = _opened(path, shape)
+        if stack is not None:
+            return stack
         with _waiting_turn(self.folder / f".{key}.lock"):
-            found = _opened(path, shape)
-            if found is None:
+            stack = _opened(path, shape)
+            if stack is None:
                 self._write(path, shape, slices())
-                found = _opened(path, shape)
-        if found is None:
+                stack = _opened(path, shape)
+        if stack is None:
             raise UserError("the cached volume vanished while it was opened", where=str(path), fix=_MORE)
-        return found
+        return stack
 
     def clear_abandoned(self, *, older_than: float = ABANDONED_SECONDS) -> int:
         """Remove what killed writers left.
@@ -188,13 +188,13 @@ class VolumeCache:
             ) from error
 
     def _make_room(self, needed: int) -> None:
-        held = []
+        volumes = []
         for path in self.folder.glob("*.npy"):
             with contextlib.suppress(OSError):
                 state = path.stat()
-                held.append((state.st_mtime, state.st_size, path))
-        over = sum(size for _, size, _ in held) + needed - self.most_bytes
-        for _, size, path in sorted(held):
+                volumes.append((state.st_mtime, state.st_size, path))
+        over = sum(size for _, size, _ in volumes) + needed - self.most_bytes
+        for _, size, path in sorted(volumes):
             if over <= 0:
                 return
             with contextlib.suppress(OSError):
@@ -224,8 +224,8 @@ def default_cache() -> VolumeCache:
     text = os.environ.get(LIMIT_VARIABLE, "").strip()
     if not text:
         return VolumeCache(folder)
-    found = _SIZE.fullmatch(text)
-    limit = int(float(found[1]) * _UNITS[found[2].upper()]) if found else 0
+    size = _SIZE.fullmatch(text)
+    limit = int(float(size[1]) * _UNITS[size[2].upper()]) if size else 0
     if limit < 1:
         raise UserError(
             f"'{text}' is not a size", where=LIMIT_VARIABLE, fix="Write a number of bytes, or e.g. 200GB."
@@ -239,7 +239,7 @@ _MORE = f"{FOLDER_VARIABLE} names a folder on another disk, {LIMIT_VARIABLE} how
 def _opened(path: Path, shape: tuple[int, int, int]) -> Stack | None:
     """A complete file of this shape, mapped, and marked as used; None where there is none."""
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        stack = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, EOFError) as error:
@@ -247,21 +247,21 @@ def _opened(path: Path, shape: tuple[int, int, int]) -> Stack | None:
             with explained_refusals(path, "the cached volume cannot be read"):
                 raise
         return None
-    if found.shape != shape or found.dtype != np.uint16:
+    if stack.shape != shape or stack.dtype != np.uint16:
         return None
     with contextlib.suppress(OSError):
         os.utime(path)
-    return np.asarray(found)
+    return np.asarray(stack)
 
 
 @contextlib.contextmanager
 def _waiting_turn(lock: Path) -> Iterator[None]:
     """Hold a lock that the system gives back when the process ends, however it ends."""
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as resources:
         if fcntl is not None:
             with contextlib.suppress(OSError):  # a disk without locks: both processes write the same bytes
                 lock.parent.mkdir(parents=True, exist_ok=True)
-                file = held.enter_context(lock.open("wb"))
+                file = resources.enter_context(lock.open("wb"))
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield
         with contextlib.suppress(OSError):
@@ -272,7 +272,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     """A note that cannot be read is no note."""
     try:
         with path.open("rb") as file:
-            found = json.loads(file.read(_MOST_JSON))
+            content = json.loads(file.read(_MOST_JSON))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -117,8 +117,8 @@ def codec_of(transfer_syntax: str, *, where: str = "") -> Codec:
         >>> codec_of("1.2.840.10008.1.2.4.80").name
         'JPEG-LS'
     """
-    found = CODECS.get(transfer_syntax)
-    if found is None:
+    codec = CODECS.get(transfer_syntax)
+    if codec is None:
         raise UserError(
             f"its pixels have an encoding that is not read (transfer syntax {printable(transfer_syntax)[:64]})",
             where=where or None,
@@ -126,7 +126,7 @@ def codec_of(transfer_syntax: str, *, where: str = "") -> Codec:
             + ", ".join(codec.name for codec in CODECS.values())
             + ".",
         )
-    return found
+    return codec
 
 
 def decoder(codec: Codec, size: FrameSize) -> Callable[[bytes], Array]:
@@ -146,26 +146,26 @@ def decoder(codec: Codec, size: FrameSize) -> Callable[[bytes], Array]:
     decode = _installed(codec)
 
     def call(content: bytes) -> Array:
-        stated = check(content) if check is not None else (size.rows, size.columns)
-        if stated != (size.rows, size.columns):
+        claimed = check(content) if check is not None else (size.rows, size.columns)
+        if claimed != (size.rows, size.columns):
             raise BadFrameError(
-                f"the frame states {stated[0]} x {stated[1]} pixels, the header {size.rows} x {size.columns}"
+                f"the frame states {claimed[0]} x {claimed[1]} pixels, the header {size.rows} x {size.columns}"
             )
         if codec.family == "rle":
             _check_rle(content, size)
         try:
-            found = decode(content, size)
+            pixels = decode(content, size)
         except BadFrameError:
             raise
         except Exception as error:  # four libraries, each with errors of its own
             raise BadFrameError(printable(error)[:160] or type(error).__name__) from error
-        if found.ndim == 3 and 1 in (found.shape[0], found.shape[-1]):
-            found = found.reshape(found.shape[1:] if found.shape[0] == 1 else found.shape[:2])
-        if found.shape != (size.rows, size.columns) or found.dtype.kind not in "iu" or found.itemsize > 2:
+        if pixels.ndim == 3 and 1 in (pixels.shape[0], pixels.shape[-1]):
+            pixels = pixels.reshape(pixels.shape[1:] if pixels.shape[0] == 1 else pixels.shape[:2])
+        if pixels.shape != (size.rows, size.columns) or pixels.dtype.kind not in "iu" or pixels.itemsize > 2:
             raise BadFrameError(
-                f"{'x'.join(map(str, found.shape))} values of type {found.dtype} came of the frame"
+                f"{'x'.join(map(str, pixels.shape))} values of type {pixels.dtype} came of the frame"
             )
-        return found
+        return pixels
 
     return call
 
@@ -231,32 +231,32 @@ def _jpeg_size(content: bytes) -> tuple[int, int]:
         raise BadFrameError("it does not begin as JPEG does")
     if _END_OF_IMAGE not in content[-64:]:
         raise BadFrameError("it is cut off")
-    at = 2
+    offset = 2
     for _ in range(1000):
-        if at + 4 > len(content) or content[at] != 0xFF:
+        if offset + 4 > len(content) or content[offset] != 0xFF:
             break
-        marker = content[at + 1]
+        marker = content[offset + 1]
         if marker == 0xFF or marker in _STANDALONE:
-            at += 1 if marker == 0xFF else 2
+            offset += 1 if marker == 0xFF else 2
             continue
         if marker in _START_OF_FRAME:
-            part = content[at + 4 : at + 10]
+            part = content[offset + 4 : offset + 10]
             if len(part) < 6 or part[5] != 1 or part[0] > 16:
                 raise BadFrameError("it is not one grey value of at most 16 bits per pixel")
             return int.from_bytes(part[1:3], "big"), int.from_bytes(part[3:5], "big")
-        at += 2 + int.from_bytes(content[at + 2 : at + 4], "big")
+        offset += 2 + int.from_bytes(content[offset + 2 : offset + 4], "big")
     raise BadFrameError("it states no size")
 
 
 def _j2k_size(content: bytes) -> tuple[int, int]:
     """Rows and columns that a JPEG 2000 frame states, from its SIZ marker."""
-    at = content.find(_J2K_START, 0, 4096)
-    if at < 0 or len(content) < at + 44:
+    offset = content.find(_J2K_START, 0, 4096)
+    if offset < 0 or len(content) < offset + 44:
         raise BadFrameError("it does not begin as JPEG 2000 does")
-    numbers = [int.from_bytes(content[at + n : at + n + 4], "big") for n in range(8, 40, 4)]
+    numbers = [int.from_bytes(content[offset + n : offset + n + 4], "big") for n in range(8, 40, 4)]
     width, height, left, top, tile_width, tile_height, tile_left, tile_top = numbers
-    components = int.from_bytes(content[at + 40 : at + 42], "big")
-    if components != 1 or not tile_width or not tile_height or content[at + 42] & 0x7F > 15:
+    components = int.from_bytes(content[offset + 40 : offset + 42], "big")
+    if components != 1 or not tile_width or not tile_height or content[offset + 42] & 0x7F > 15:
         raise BadFrameError("it is not one grey value of at most 16 bits per pixel")
     if tile_left > left or tile_top > top or left >= width or top >= height:
         raise BadFrameError("its tiles do not cover it")

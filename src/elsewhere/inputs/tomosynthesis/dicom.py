@@ -59,8 +59,8 @@ class DicomVolume:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know of the file, as sentences."""
-        said = (f"the encoding may lose information ({self.codec.name})",) if self.codec.lossy else ()
-        return (*self.header.notes, *said)
+        lossy = (f"the encoding may lose information ({self.codec.name})",) if self.codec.lossy else ()
+        return (*self.header.notes, *lossy)
 
     @cached_property
     def top(self) -> int:
@@ -68,16 +68,16 @@ class DicomVolume:
 
         It is what the bits stored allow, or the largest value that occurs where the data are wider than that.
         """
-        stated = (1 << self.header.bits_stored) - 1
-        return max(stated, *(int(self._stored(z).max()) for z in range(self.header.frames)))
+        nominal = (1 << self.header.bits_stored) - 1
+        return max(nominal, *(int(self._stored(z).max()) for z in range(self.header.frames)))
 
     @property
     def window(self) -> tuple[float, float] | None:
         """The header's window as (low, high) in the values that `read` returns; None where it states none."""
-        found = self.header.window
-        if found is None or not self.header.inverted:
-            return found
-        return self.top - found[1], self.top - found[0]
+        window = self.header.window
+        if window is None or not self.header.inverted:
+            return window
+        return self.top - window[1], self.top - window[0]
 
     def read(self, z: int) -> Slice:
         """Decode one slice.
@@ -102,9 +102,9 @@ class DicomVolume:
             raise UserError(f"the volume has {frames} slices, slice {z} was requested", where=str(self.path))
         frame = self.header.order[z] if self.header.order else z
         with explained_refusals(self.path, "the volume cannot be read"), self.path.open("rb") as file:
-            content = b"".join(_read(file, at, length) for at, length in self._frames[frame])
+            content = b"".join(_read(file, offset, length) for offset, length in self._frames[frame])
         try:
-            found = self._decode(content)
+            pixels = self._decode(content)
         except BadFrameError as error:
             raise UserError(
                 f"frame {frame + 1} of {frames} cannot be decoded ({error})",
@@ -114,15 +114,15 @@ class DicomVolume:
         except UserError as error:
             error.where = error.where or str(self.path)
             raise UserError(error.what, where=error.where, fix=error.fix) from None
-        if found.dtype.kind == "i" or self.header.signed:
-            found = found.view(f"i{found.itemsize}")
-            if int(found.min()) < 0:
+        if pixels.dtype.kind == "i" or self.header.signed:
+            pixels = pixels.view(f"i{pixels.itemsize}")
+            if int(pixels.min()) < 0:
                 raise UserError(
-                    f"frame {frame + 1} has negative values (down to {int(found.min())}); tomosynthesis is unsigned",
+                    f"frame {frame + 1} has negative values (down to {int(pixels.min())}); tomosynthesis is unsigned",
                     where=str(self.path),
                     fix="Export it with unsigned pixels.",
                 )
-        return found.astype(np.uint16, copy=False)
+        return pixels.astype(np.uint16, copy=False)
 
     @cached_property
     def _decode(self) -> Callable[[bytes], npt.NDArray[Any]]:
@@ -149,18 +149,18 @@ class DicomVolume:
         return self._grouped(table, fragments)
 
     def _raw_frames(self, size: int) -> tuple[Pieces, ...]:
-        each, frames, at = self.header.frame_bytes, self.header.frames, self.header.pixels_at
-        stated = self.header.pixels_length
-        if stated is None:
+        each, frames, start = self.header.frame_bytes, self.header.frames, self.header.pixels_at
+        length = self.header.pixels_length
+        if length is None:
             raise UserError(
                 "its pixels should be plain and are in fragments",
                 where=str(self.path),
                 fix="Export the file again.",
             )
-        held = min(stated, size - at)
-        if held < each * frames:
-            raise self._ends(held // each if each else 0, cut=size - at < each * frames)
-        return tuple(((at + each * frame, each),) for frame in range(frames))
+        available = min(length, size - start)
+        if available < each * frames:
+            raise self._ends(available // each if each else 0, cut=size - start < each * frames)
+        return tuple(((start + each * frame, each),) for frame in range(frames))
 
     def _ends(self, frame: int, *, cut: bool = True) -> UserError:
         frames = self.header.frames
@@ -177,14 +177,14 @@ class DicomVolume:
         most = 4 * self.header.frame_bytes + (1 << 20)
         table: list[int] | None = None
         fragments: list[tuple[int, int]] = []
-        at = self.header.pixels_at
+        offset = self.header.pixels_at
         while True:
-            file.seek(at)
+            file.seek(offset)
             head = file.read(8)
             if head[:4] == _END or (not head and table is not None):
                 return table or [], fragments
             length = int.from_bytes(head[4:8], "little")
-            if len(head) < 8 or at + 8 + length > size:
+            if len(head) < 8 or offset + 8 + length > size:
                 raise self._ends(min(len(fragments), self.header.frames - 1))
             if head[:4] != _ITEM or (table is not None and length > most):
                 raise UserError(
@@ -195,12 +195,12 @@ class DicomVolume:
             if table is None:
                 table = self._basic_offsets(file, length)
             else:
-                fragments.append((at + 8, length))
+                fragments.append((offset + 8, length))
             if len(fragments) > MOST_FRAGMENTS:
                 raise UserError(
                     f"its pixels are in more than {MOST_FRAGMENTS:,} fragments", where=str(self.path)
                 )
-            at += 8 + length
+            offset += 8 + length
 
     def _basic_offsets(self, file: BinaryIO, length: int) -> list[int]:
         if length != 4 * self.header.frames:
@@ -214,14 +214,16 @@ class DicomVolume:
             return tuple((fragment,) for fragment in fragments)
         if len(fragments) < frames:
             raise self._ends(len(fragments), cut=False)
-        begins = [at - 8 - (fragments[0][0] - 8) for at, _ in fragments]
+        begins = [offset - 8 - (fragments[0][0] - 8) for offset, _ in fragments]
         for offsets in (table, list(self.header.offsets)):
-            found = _by_offsets(offsets, begins, fragments, frames)
-            if found:
-                return self._checked(found)
+            grouped = _by_offsets(offsets, begins, fragments, frames)
+            if grouped:
+                return self._checked(grouped)
         with self.path.open("rb") as file:
             first = [
-                at for at, (begin, _) in enumerate(fragments) if _read(file, begin, 8).startswith(_STARTS)
+                number
+                for number, (begin, _) in enumerate(fragments)
+                if _read(file, begin, 8).startswith(_STARTS)
             ]
         if len(first) == frames and first[0] == 0:
             ends = [*first[1:], len(fragments)]
@@ -248,7 +250,7 @@ def _by_offsets(
     offsets: list[int], begins: list[int], fragments: list[tuple[int, int]], frames: int
 ) -> tuple[Pieces, ...]:
     """The fragments of each frame by a table of offsets; empty where the table does not fit the fragments."""
-    place = {begin: at for at, begin in enumerate(begins)}
+    place = {begin: number for number, begin in enumerate(begins)}
     first = [place.get(offset, -1) for offset in offsets]
     if len(first) != frames or first[0] != 0 or any(b <= a for a, b in itertools.pairwise(first)):
         return ()
@@ -256,6 +258,6 @@ def _by_offsets(
     return tuple(tuple(fragments[a:b]) for a, b in zip(first, ends, strict=True))
 
 
-def _read(file: BinaryIO, at: int, length: int) -> bytes:
-    file.seek(at)
+def _read(file: BinaryIO, offset: int, length: int) -> bytes:
+    file.seek(offset)
     return file.read(length)

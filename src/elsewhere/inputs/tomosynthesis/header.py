@@ -75,6 +75,7 @@ class Header:
         laterality: "left" or "right" by the tag; "" where there is none.
         order: The stored frame of each slice; empty where frames are stored in the order of the slices.
         implant: Whether the header states that the breast has an implant.
+        lossy: Whether the header states that the pixels were compressed with loss before.
         manufacturer: Maker and model, as one text.
         pixels_at: The byte at which the value of the pixel data begins.
         pixels_length: Its length in bytes; None where the frames are encapsulated.
@@ -96,6 +97,7 @@ class Header:
     laterality: str
     order: tuple[int, ...]
     implant: bool
+    lossy: bool
     manufacturer: str
     pixels_at: int
     pixels_length: int | None
@@ -128,11 +130,11 @@ class _Window:
         if size < 0:
             raise _BadHeader("the whole file would have to be unpacked to read its header")
         self._reads -= 1
-        found = self._file.read(min(size, self._bytes + 1))
-        self._bytes -= len(found)
+        content = self._file.read(min(size, self._bytes + 1))
+        self._bytes -= len(content)
         if self._bytes < 0 or self._reads < 0:
             raise _BadHeader(f"its header has more than {MOST_HEADER_BYTES >> 20} MiB, or too many parts")
-        return found
+        return content
 
     def seek(self, to: int, whence: int = 0) -> int:
         return self._file.seek(to, whence)
@@ -158,7 +160,7 @@ def read_header(path: str | Path) -> Header:
     where = str(path)
     with explained_refusals(path, "the volume cannot be read"):
         check_plain_file(path, what="volume")
-    pydicom = _pydicom()
+    pydicom = load_pydicom()
     try:
         with path.open("rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -178,7 +180,15 @@ def read_header(path: str | Path) -> Header:
         ) from error
 
 
-def _pydicom() -> Any:
+def load_pydicom() -> Any:
+    """Import pydicom.
+
+    Returns:
+        The module.
+
+    Raises:
+        UserError: It is not installed; the message names the extra.
+    """
     try:
         import pydicom
         import pydicom.errors
@@ -193,20 +203,20 @@ def _pydicom() -> Any:
 
 def _header(pydicom: Any, file: BinaryIO) -> Header:
     _refuse_unreadable_syntaxes(file)
-    found: dict[str, Any] = {}
+    element: dict[str, Any] = {}
     window = _Window(file)
 
     def at_pixels(tag: int, vr: str | None, length: int) -> bool:
         if int(tag) >> 16 != _PIXEL_GROUP or int(tag) & 0xFFFF in (1, 2):
             return False
-        found.update(tag=int(tag) & 0xFFFF, length=length, at=window.tell())
+        element.update(tag=int(tag) & 0xFFFF, length=length, at=window.tell())
         return True
 
     wanted = [pydicom.datadict.tag_for_keyword(name) for name in _WANTED]
     data = pydicom.filereader.read_partial(window, stop_when=at_pixels, specific_tags=wanted)
     syntax = str(getattr(data.file_meta, "TransferSyntaxUID", "") or "")
     _check_object(str(_value(data, "SOPClassUID") or ""))
-    if found.get("tag") != 0x10:
+    if element.get("tag") != 0x10:
         raise _BadHeader(
             "it has no pixel data of whole numbers", "Fetch the file again: it may have been cut off."
         )
@@ -231,9 +241,10 @@ def _header(pydicom: Any, file: BinaryIO) -> Header:
     inverted = photometric == "MONOCHROME1" or shape == "INVERSE"
     if inverted:
         notes.append("low values are bright (MONOCHROME1 or INVERSE): the values were inverted once")
-    if str(_value(data, "LossyImageCompression") or "").strip() == "01":
+    lossy = str(_value(data, "LossyImageCompression") or "").strip() == "01"
+    if lossy:
         notes.append("the pixels were compressed with loss before they were published")
-    length = int(found["length"])
+    length = int(element["length"])
     maker, model = (
         str(_value(data, name) or "").strip() for name in ("Manufacturer", "ManufacturerModelName")
     )
@@ -251,8 +262,9 @@ def _header(pydicom: Any, file: BinaryIO) -> Header:
         laterality=_laterality(data, shared, per_frame),
         order=_order(per_frame, notes),
         implant=str(_value(data, "BreastImplantPresent") or "").strip().upper() == "YES",
+        lossy=lossy,
         manufacturer=printable(" ".join(filter(None, (maker, model))))[:80],
-        pixels_at=int(found["at"]),
+        pixels_at=int(element["at"]),
         pixels_length=None if length == 0xFFFFFFFF else length,
         offsets=_extended_offsets(data, frames),
         notes=tuple(notes),
@@ -266,9 +278,9 @@ def _refuse_unreadable_syntaxes(file: BinaryIO) -> None:
     file.seek(0)
     if head[128:132] != b"DICM":
         raise _BadHeader("this is not a DICOM file", "Fetch it again, or name the volume's .dcm file.")
-    at = head.find(b"\x02\x00\x10\x00UI", 132)
-    length = int.from_bytes(head[at + 6 : at + 8], "little") if at >= 0 else 0
-    syntax = head[at + 8 : at + 8 + length].rstrip(b"\0 ").decode("ascii", "replace")
+    start = head.find(b"\x02\x00\x10\x00UI", 132)
+    length = int.from_bytes(head[start + 6 : start + 8], "little") if start >= 0 else 0
+    syntax = head[start + 8 : start + 8 + length].rstrip(b"\0 ").decode("ascii", "replace")
     if syntax in (DEFLATED, BIG_ENDIAN):
         kind = "deflated" if syntax == DEFLATED else "big-endian"
         raise _BadHeader(
@@ -357,8 +369,8 @@ def _rescale(data: Any, shared: Any) -> tuple[float, float]:
     for holder in (_part(shared, "PixelValueTransformationSequence"), data):
         slope, intercept = _value(holder, "RescaleSlope"), _value(holder, "RescaleIntercept")
         if slope is not None or intercept is not None:
-            found = float(slope if slope is not None else 1), float(intercept or 0)
-            return found if found[0] > 0 else (1.0, 0.0)
+            scale = float(slope if slope is not None else 1), float(intercept or 0)
+            return scale if scale[0] > 0 else (1.0, 0.0)
     return 1.0, 0.0
 
 
@@ -381,22 +393,22 @@ def _window_of(
     """The first usable window, in stored values, by the challenge's formula: centre +- half the width."""
     middle = per_frame[len(per_frame) // 2] if per_frame else None
     parts = (_part(shared, "FrameVOILUTSequence"), _part(middle, "FrameVOILUTSequence"), data)
-    stated = next((found for part in parts if part is not None and (found := list(_windows_in(part)))), [])
+    windows = next((listed for part in parts if part is not None and (listed := list(_windows_in(part)))), [])
     slope, intercept = scale
     usable = [
         ((centre - width / 2 - intercept) / slope, (centre + width / 2 - intercept) / slope)
-        for centre, width in stated
+        for centre, width in windows
         if width >= 1 and abs(centre) < 1e9 and width < 1e9
     ]
-    if len(stated) > 1:
-        notes.append(f"the header states {len(stated)} windows: the first usable one is taken")
-    if stated and not usable:
+    if len(windows) > 1:
+        notes.append(f"the header states {len(windows)} windows: the first usable one is taken")
+    if windows and not usable:
         notes.append("the header states no window with a width of 1 or more")
     if usable and _part(shared, "FrameVOILUTSequence") is None and len(per_frame) > 1:
         each = {next(_windows_in(_part(frame, "FrameVOILUTSequence")), None) for frame in per_frame}
         if len(each) > 1:
             notes.append("the window differs between the frames: that of the middle frame is taken")
-    return (usable[0] if usable else None), len(stated)
+    return (usable[0] if usable else None), len(windows)
 
 
 def _laterality(data: Any, shared: Any, per_frame: Sequence[Any]) -> str:
@@ -424,16 +436,16 @@ def _order(per_frame: Sequence[Any], notes: list[str]) -> tuple[int, ...]:
     stored = tuple(range(len(per_frame)))
     stack = [_value(_part(frame, "FrameContentSequence"), "InStackPositionNumber") for frame in per_frame]
     heights = [_height(frame) for frame in per_frame]
-    if all(at is not None for at in stack) and len(set(stack)) == len(stack):
-        order = tuple(sorted(stored, key=lambda at: int(stack[at])))
+    if all(position is not None for position in stack) and len(set(stack)) == len(stack):
+        order = tuple(sorted(stored, key=lambda frame: int(stack[frame])))
         why = "their positions in the stack"
     else:
-        known = [height for height in heights if height is not None]
-        if len(known) < len(heights) or len(set(known)) < len(known):
+        levels = [height for height in heights if height is not None]
+        if len(levels) < len(heights) or len(set(levels)) < len(levels):
             return ()
-        steps = [b - a for a, b in itertools.pairwise(known)]
+        steps = [b - a for a, b in itertools.pairwise(levels)]
         falling = sum(step < 0 for step in steps) > len(steps) / 2
-        order = tuple(sorted(stored, key=lambda at: -known[at] if falling else known[at]))
+        order = tuple(sorted(stored, key=lambda frame: -levels[frame] if falling else levels[frame]))
         why = "their positions in space"
     if order == stored:
         return ()
@@ -453,4 +465,4 @@ def _extended_offsets(data: Any, frames: int) -> tuple[int, ...]:
     raw = getattr(data, "ExtendedOffsetTable", None)
     if not isinstance(raw, bytes) or len(raw) != 8 * frames:
         return ()
-    return tuple(int.from_bytes(raw[at : at + 8], "little") for at in range(0, len(raw), 8))
+    return tuple(int.from_bytes(raw[first : first + 8], "little") for first in range(0, len(raw), 8))

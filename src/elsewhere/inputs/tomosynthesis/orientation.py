@@ -127,13 +127,13 @@ def repair_box(box: tuple[int, int, int, int], *, rows: int, columns: int) -> tu
 
 
 def _turned(boxes: npt.ArrayLike, *, columns: int, rows: int | None) -> Array:
-    found = np.array(boxes)
-    ends = found.shape[-1] if found.ndim else 0
+    corners = np.array(boxes)
+    ends = corners.shape[-1] if corners.ndim else 0
     if ends not in (4, 6):
         raise ValueError(f"a box has 4 or 6 ends, not {ends}")
     half = ends // 2
-    out = found.copy()
-    out[..., 0], out[..., half] = columns - found[..., half], columns - found[..., 0]
+    out = corners.copy()
+    out[..., 0], out[..., half] = columns - corners[..., half], columns - corners[..., 0]
     if rows is not None:
-        out[..., 1], out[..., half + 1] = rows - found[..., half + 1], rows - found[..., 1]
+        out[..., 1], out[..., half + 1] = rows - corners[..., half + 1], rows - corners[..., 1]
     return out

@@ -49,20 +49,20 @@ class PictureVolume:
 
     @cached_property
     def _facts(self) -> Facts:
-        found = examine(self._pixels(), side_by_name=self.side_by_name)
-        notes = tuple(note for note in found.notes if "no usable window" not in note)
-        rows, columns = self.original or found.shape[:2]
-        down, across = rows / found.shape[0], columns / found.shape[1]
+        facts = examine(self._pixels(), side_by_name=self.side_by_name)
+        notes = tuple(note for note in facts.notes if "no usable window" not in note)
+        rows, columns = self.original or facts.shape[:2]
+        down, across = rows / facts.shape[0], columns / facts.shape[1]
         if min(down, across) <= 0 or abs(across / down - 1) > 0.02:
             raise UserError(
-                f"the picture has {found.shape[0]} x {found.shape[1]} pixels, the original {rows} x {columns}: "
+                f"the picture has {facts.shape[0]} x {facts.shape[1]} pixels, the original {rows} x {columns}: "
                 "another shape",
                 where=str(self.path),
                 fix="Correct orig_height and orig_width in the table, or fetch the picture again.",
             )
-        x0, y0, x1, y1 = found.breast
+        x0, y0, x1, y1 = facts.breast
         box = (round(x0 * across), round(y0 * down), round(x1 * across), round(y1 * down))
-        return replace(found, shape=(rows, columns, 1), breast=box, scale=down, notes=notes)
+        return replace(facts, shape=(rows, columns, 1), breast=box, scale=down, notes=notes)
 
     def _pixels(self) -> Pixels:
         slice_ = self._decoded()
@@ -82,7 +82,14 @@ class PictureVolume:
                     )
                 kind = "I;16" if image.mode.startswith("I") else "L"
                 return np.asarray(image.convert(kind)).astype(np.uint16)
-        except (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError) as error:
+        except (
+            Image.DecompressionBombError,
+            UnidentifiedImageError,
+            OSError,
+            ValueError,
+            SyntaxError,
+            EOFError,
+        ) as error:
             raise UserError(
                 f"the picture cannot be decoded ({printable(error)[:120]})",
                 where=str(self.path),
@@ -99,9 +106,9 @@ class PictureVolume:
             UserError: It cannot be decoded.
         """
         pixels = self._pixels()
-        found = np.stack(list(stored_slices(pixels, examine(pixels, side_by_name=self.side_by_name))))
-        found.flags.writeable = False
-        return found
+        stack = np.stack(list(stored_slices(pixels, examine(pixels, side_by_name=self.side_by_name))))
+        stack.flags.writeable = False
+        return stack
 
     def digest(self) -> str:
         """Return what names what a recipe is given of it.

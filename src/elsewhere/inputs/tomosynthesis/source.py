@@ -42,7 +42,7 @@ class TomosynthesisView:
     The volumes themselves are not an attribute of the view. Coordinates are pixels of the repaired original volume.
 
     Args:
-        held: The source.
+        source: The source.
         cases: The cases that may be asked for.
         hidden: Those of them whose truth is not shown.
         sees: The kinds of truth that are shown all the same.
@@ -53,7 +53,7 @@ class TomosynthesisView:
 
     def __init__(
         self,
-        held: TomosynthesisSource,
+        source: TomosynthesisSource,
         *,
         cases: frozenset[str],
         hidden: frozenset[str],
@@ -63,18 +63,18 @@ class TomosynthesisView:
 
         def ask(what: str, case: str, *more: Any) -> Any:
             if what == "__contains__":
-                return case in cases and case in held
+                return case in cases and case in source
             if case not in cases:
                 raise KeyError(f"'{case}' is not a case of this training")
             if case in hidden and withheld.get(what, False):
                 return None
             if what == "slice":
-                return held.slice(case, *more)
+                return source.slice(case, *more)
             if what == "lesions":
-                return held.truth(case).lesions
+                return source.truth(case).lesions
             if what == "finding":
-                return held.truth(case).finding or None
-            return held.facts(case)
+                return source.truth(case).finding or None
+            return source.facts(case)
 
         self._ask = ask
 
@@ -82,8 +82,8 @@ class TomosynthesisView:
         return bool(self._ask("__contains__", case))
 
     def _facts(self, case: str) -> Facts:
-        found: Facts = self._ask("facts", case)
-        return found
+        facts: Facts = self._ask("facts", case)
+        return facts
 
     def shape(self, case: str) -> tuple[int, int, int]:
         """Return the size of a volume.
@@ -128,8 +128,8 @@ class TomosynthesisView:
             KeyError: The case does not belong to this training.
             UserError: There is no such slice, or the volume cannot be read.
         """
-        found: npt.NDArray[np.uint16] = self._ask("slice", case, z)
-        return found
+        pixels: npt.NDArray[np.uint16] = self._ask("slice", case, z)
+        return pixels
 
     def window(self, case: str) -> tuple[float, float]:
         """Return the values that are shown black and white.
@@ -185,8 +185,8 @@ class TomosynthesisView:
         Raises:
             KeyError: The case does not belong to this training.
         """
-        found: tuple[Lesion, ...] | None = self._ask("lesions", case)
-        return found
+        lesions: tuple[Lesion, ...] | None = self._ask("lesions", case)
+        return lesions
 
     def finding(self, case: str) -> str | None:
         """Return the finding of the whole volume.
@@ -200,8 +200,8 @@ class TomosynthesisView:
         Raises:
             KeyError: The case does not belong to this training.
         """
-        found: str | None = self._ask("finding", case)
-        return found
+        finding: str | None = self._ask("finding", case)
+        return finding
 
 
 @sources.register("tomosynthesis")
@@ -252,7 +252,7 @@ class TomosynthesisSource:
         slice that it was made of); any other is a DICOM file.
 
         Args:
-            rows: The rows of one or several cohorts; a row without `image` is left out.
+            rows: The rows of one or several cohorts; a row without `image`, or of another `modality`, is left out.
 
         Returns:
             The source.
@@ -262,7 +262,7 @@ class TomosynthesisSource:
         truths = {}
         for row in rows:
             image = row.values.get("image")
-            if not isinstance(image, str) or not image.strip():
+            if not isinstance(image, str) or not image.strip() or _of_other_modality(row.values):
                 continue
             path, side = row.file(image), side_by_name(row.values)
             picture = path.suffix.lower() in SUFFIXES
@@ -377,17 +377,17 @@ class TomosynthesisSource:
         """
         from elsewhere.inputs.tomosynthesis.audit import lesion_problem
 
-        found = {}
+        reasons = {}
         for case in cases:
             try:
                 facts = self.facts(case)
             except UserError as error:
-                found[case] = str(error)
+                reasons[case] = str(error)
                 continue
             wrong = lesion_problem(self.truth(case), facts.shape)
             if wrong:
-                found[case] = wrong
-        return found
+                reasons[case] = wrong
+        return reasons
 
     def digest(self, case: str) -> str:
         """Return the digest that stands for a volume in a training's key.
@@ -475,17 +475,17 @@ class TomosynthesisSource:
             cases: The cases to pack, with their digests.
             with_truth: Whether lesions and findings are packed too.
         """
-        held: dict[str, Any] = {}
+        index: dict[str, Any] = {}
         for number, (case, digest) in enumerate(zip(cases.case, cases.digest, strict=True)):
             volume = self.volume(case)
             write_pack(folder / f"{number:06d}.zip", volume.stack())
-            held[case] = {
+            index[case] = {
                 "number": number,
                 "digest": digest or volume.digest(),
                 "facts": volume.facts().to_dict(),
                 "truth": (self.truth(case) if with_truth else Truth()).to_dict(),
             }
-        write_index(folder / INDEX, {"version": 1, "cases": held})
+        write_index(folder / INDEX, {"version": 1, "cases": index})
 
     @classmethod
     def unpack(cls, folder: Path) -> TomosynthesisSource:
@@ -505,8 +505,8 @@ class TomosynthesisSource:
         volumes: dict[str, Volume] = {}
         truths = {}
         try:
-            held = json.loads(path.read_text(encoding="utf-8"))["cases"]
-            for case, about in held.items():
+            index = json.loads(path.read_text(encoding="utf-8"))["cases"]
+            for case, about in index.items():
                 volumes[case] = PackedVolume(
                     folder / f"{int(about['number']):06d}.zip",
                     facts=Facts.from_dict(about["facts"]),
@@ -612,6 +612,11 @@ def _lesion(entry: Mapping[str, Any], *, one_slice: bool) -> Lesion:
         kind=kind if isinstance(kind, str) else "",
         distortion=None if distortion is None else bool(distortion),
     )
+
+
+def _of_other_modality(values: Mapping[str, Any]) -> bool:
+    modality = values.get("modality")
+    return isinstance(modality, str) and modality.strip().lower() not in ("", "tomosynthesis", "dbt", "mg")
 
 
 def _original(values: Mapping[str, Any]) -> tuple[int, int] | None:

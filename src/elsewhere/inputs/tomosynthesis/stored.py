@@ -45,7 +45,13 @@ class DicomStored:
             UserError: It is no tomosynthesis volume, or it is damaged.
         """
         volume = DicomVolume(self.path)
-        return Pixels(shape=volume.shape, read=volume.read, window=volume.window, notes=volume.notes)
+        return Pixels(
+            shape=volume.shape,
+            read=volume.read,
+            window=volume.window,
+            notes=volume.notes,
+            threads=1 if volume.codec.family == "jpeg2000" else 2,
+        )
 
     def facts(self) -> Facts:
         """Return what is known of it beside its pixels, from a few slices.
@@ -128,14 +134,14 @@ class ArrayVolume:
     def _facts(self) -> Facts:
         depth, rows, columns = self._slices.shape
         pixels = Pixels(shape=(rows, columns, depth), read=lambda z: self._slices[z], window=self._window)
-        found = examine(pixels)
+        facts = examine(pixels)
         step = self._scale
-        x0, y0, x1, y1 = found.breast
+        x0, y0, x1, y1 = facts.breast
         return replace(
-            found,
+            facts,
             shape=(rows * step, columns * step, depth),
             breast=(x0 * step, y0 * step, x1 * step, y1 * step),
-            side=self._side or found.side,
+            side=self._side or facts.side,
             scale=float(step),
         )
 
@@ -147,9 +153,9 @@ class ArrayVolume:
         """
         facts = self.facts()
         x0, y0, x1, y1 = (end // self._scale for end in facts.breast)
-        found = self._slices[:, y0:y1, x0:x1]
-        found.flags.writeable = False
-        return found
+        stack = self._slices[:, y0:y1, x0:x1]
+        stack.flags.writeable = False
+        return stack
 
     def digest(self) -> str:
         """Return what names its pixels.

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -212,12 +214,14 @@ class Pixels:
         read: A function from the number of a slice to its pixels, [rows, columns], bright where dense.
         window: The window that the file states; None where it states no usable one.
         notes: What a reader should know, as sentences.
+        threads: How many slices may be decoded at one time, so that a volume takes less than 150 MB.
     """
 
     shape: tuple[int, int, int]
     read: Callable[[int], Stack]
     window: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
+    threads: int = 1
 
 
 def examine(pixels: Pixels, *, side_by_name: str = "", scale: int = 1) -> Facts:
@@ -290,15 +294,39 @@ def stored_slices(pixels: Pixels, facts: Facts) -> Iterator[Stack]:
     """
     x0, y0, x1, y1 = facts.breast
     step = round(facts.scale)
-    for z in range(facts.shape[2]):
-        found = pixels.read(z)
-        found = (repair(found) if facts.turned else found)[y0:y1, x0:x1]
-        yield np.rint(block_means(found, step)).astype(np.uint16) if step > 1 else found
+
+    def one(z: int) -> Stack:
+        part = pixels.read(z)
+        part = (repair(part) if facts.turned else part)[y0:y1, x0:x1]
+        return np.rint(block_means(part, step)).astype(np.uint16) if step > 1 else part
+
+    yield from _ahead(one, facts.shape[2], pixels.threads)
+
+
+def _ahead(read: Callable[[int], Stack], count: int, threads: int) -> Iterator[Stack]:
+    """Read slices in threads, which decoders allow, with no more of them in memory than there are threads."""
+    if threads == 1 or count < 2 * threads:
+        yield from map(read, range(count))
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting = deque(pool.submit(read, z) for z in range(threads))
+        try:
+            for z in range(count):
+                slice_ = waiting.popleft().result()
+                if z + threads < count:
+                    waiting.append(pool.submit(read, z + threads))
+                yield slice_
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 def _value_counts(pixels: Stack) -> str:
-    """A digest of how often each value occurs."""
-    return hashlib.sha256(np.bincount(pixels.ravel(), minlength=1).astype("<i8").tobytes()).hexdigest()
+    """A digest of how often each value occurs; rows are counted in parts, since counting widens the values."""
+    counts = np.zeros(1 << 16, dtype="<i8")
+    for row in range(0, len(pixels), 256):
+        counts += np.bincount(pixels[row : row + 256].ravel(), minlength=1 << 16)
+    return hashlib.sha256(counts.tobytes()).hexdigest()
 
 
 def _identity(shape: tuple[int, int, int], prints: Iterable[str]) -> str:
