@@ -261,7 +261,7 @@ def simple(case: Case) -> tuple[object, pd.DataFrame, pd.DataFrame]:
     """Draw a volume and give what its tables state, its blobs and its random boxes."""
     phantom = draw(case)
     keys = {"PatientID": case.patient.patient_id, "StudyUID": case.patient.study_id, "View": case.view}
-    found = blobs(phantom.volume(), case.size.unit)
+    found = blobs(phantom.volume() / phantom.window[1], case.size.unit)
     random = chance(phantom.shape, case.generator("chance"), case.size.unit)
     return stated(phantom, Faults()), found.assign(**keys), random.assign(**keys)
 

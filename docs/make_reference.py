@@ -99,7 +99,8 @@ def study_file() -> str:
         "an element of a list.\n",
         f"Studies of the package, by name: {', '.join(f'`{name}`' for name in study.shipped())}.\n",
         "Phantoms take the keys of "
-        '`elsewhere phantom ultrasound`, and with `layout = "mama-mia"` those of `elsewhere phantom mri`; options of a cohort are its reader\'s '
+        '`elsewhere phantom ultrasound`, and with `layout = "mama-mia"` those of `elsewhere phantom mri`, with `layout = "bcs-dbt"` those of '
+        "`elsewhere phantom tomosynthesis`; options of a cohort are its reader's "
         "([public datasets](../how-to/read-a-public-dataset.md)).\n",
         "## like and profiles\n",
         '`like = "OTHER"` in a model or a recipe copies the keys of the other one, and its settings one by one; keys of the '

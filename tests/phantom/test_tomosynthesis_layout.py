@@ -230,8 +230,8 @@ def test_mistakes_in_a_study_file_are_named(words, told):
     assert told in str(error.value)
 
 
-def test_every_table_of_a_world_without_positives_is_there():
+def test_a_split_without_volumes_has_no_tables_and_one_without_lesions_has_no_boxes():
     world = World(patients=1, vendors=("A",), mix=(1.0, 0.0, 0.0, 0.0))
     tables = tables_of([stated(draw(case), Faults()) for case in world.cases()])
-    assert set(tables) == set(FILE_NAMES.values())
-    assert all(len(tables[FILE_NAMES["boxes", split]]) == 0 for split in MANIFESTS)
+    assert set(tables) == {FILE_NAMES[content, "validation"] for content in ("labels", "boxes", "file-paths")}
+    assert len(tables[FILE_NAMES["boxes", "validation"]]) == 0 and len(tables[FILE_NAMES["labels", "validation"]]) == 2

@@ -346,7 +346,7 @@ class TomosynthesisPhantoms:
                 yield f"planted {name.replace('_', ' ')}: {len(what)}"
         yield f"written: {self.path}, in {self.seconds:.0f} s"
         yield f"next: elsewhere cohort read bcs-dbt {self.path} --out {self.path.name}-cohort"
-        yield f"score detections on it with --protocol {self.protocol}"
+        yield f"scoring rules for volumes of this size: {self.protocol}"
 
 
 def tomosynthesis(

@@ -200,9 +200,10 @@ class World:
         for name in self.vendors:
             findings = _dealt(self.mix, FINDINGS, self.patients)
             seen: dict[str, int] = dict.fromkeys(FINDINGS, 0)
-            of_split = _dealt(self.splits, SPLITS, self.patients)
+            of_split = _dealt(self.splits, SPLITS, self.patients + len(FINDINGS))
             for number, finding in enumerate(findings):
-                split = of_split[seen[finding]]
+                # each finding begins elsewhere in the sequence, so that small worlds have every split
+                split = of_split[seen[finding] + len(FINDINGS) - 1 - FINDINGS.index(finding)]
                 seen[finding] += 1
                 made.append(draw_patient(self, name, number, finding, split))
         return made
@@ -435,13 +436,13 @@ def draw_finding(rng: np.random.Generator, subject: int, kind: str, kept: float)
         The finding.
     """
     biopsied = kind in ("benign", "cancer")
-    distortion = biopsied and rng.random() < (0.31 if kind == "cancer" else 0.4)
+    distortion = biopsied and rng.random() < (0.33 if kind == "cancer" else 0.41)
     if distortion:
         diagonal = float(np.clip(np.exp(rng.normal(np.log(38.0), 0.44)), 13, 93))
         contrast = float(np.clip(rng.normal(0.45, 0.25), 0.05, 1.2))
     else:
-        diagonal = float(np.clip(np.exp(rng.normal(np.log(27.5), 0.6)), 8.3, 90))
-        contrast = float(np.clip(rng.normal(0.92, 0.75), 0.2, 2.6))
+        diagonal = float(np.clip(np.exp(rng.normal(np.log(28.5), 0.6)), 8.3, 90))
+        contrast = float(np.clip(rng.normal(1.05, 0.65), 0.35, 2.6))
     if not biopsied:
         contrast = float(np.clip(rng.normal(0.5, 0.15), 0.2, 0.9))
     spiculated = rng.random() < (0.75 if kind == "cancer" else 0.2)

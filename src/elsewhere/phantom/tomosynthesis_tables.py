@@ -195,11 +195,13 @@ def tables_of(drawn: Sequence[Drawn]) -> dict[str, pd.DataFrame]:
         drawn: What is stated of every volume, in the order of the rows.
 
     Returns:
-        The tables by file name, with the published columns.
+        The tables by file name, with the published columns; a split without volumes has none.
     """
     made = {}
     for (content, split), name in FILE_NAMES.items():
         mine = [one for one in drawn if one.case.patient.split == split]
+        if not mine:
+            continue
         if content == "labels":
             rows = [(*_keys(one), *(int(one.case.finding == f) for f in FINDINGS)) for one in mine]
             made[name] = pd.DataFrame(rows, columns=[*KEYS, *LABELS])
