@@ -234,4 +234,7 @@ def test_a_split_without_volumes_has_no_tables_and_one_without_lesions_has_no_bo
     world = World(patients=1, vendors=("A",), mix=(1.0, 0.0, 0.0, 0.0))
     tables = tables_of([stated(draw(case), Faults()) for case in world.cases()])
     assert set(tables) == {FILE_NAMES[content, "validation"] for content in ("labels", "boxes", "file-paths")}
-    assert len(tables[FILE_NAMES["boxes", "validation"]]) == 0 and len(tables[FILE_NAMES["labels", "validation"]]) == 2
+    assert (
+        len(tables[FILE_NAMES["boxes", "validation"]]) == 0
+        and len(tables[FILE_NAMES["labels", "validation"]]) == 2
+    )

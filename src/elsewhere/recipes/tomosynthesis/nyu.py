@@ -34,6 +34,9 @@ class NyuSettings(DetectorSettings):
         network: An EfficientDet of `networks.detectors.DETECTORS`.
         weights: 'imagenet', 'none', or a file.
         tile: Height and width of the crops.
+        neighbours: Whether the channels are the slice before, the slice and the one after.
+        reach: Slices up to this far from a lesion's slice show it.
+        least_score: Boxes of a slice with a lower score are dropped.
         negatives: Slices without a lesion per lesion slice and epoch.
         rotation: Largest turn in degrees.
         zoom: Smallest and largest factor.
@@ -50,6 +53,9 @@ class NyuSettings(DetectorSettings):
     network: str = "efficientdet"
     weights: str = "imagenet"
     tile: tuple[int, ...] = (896, 896)
+    neighbours: bool = True
+    reach: int = 3
+    least_score: float = 0.001
     negatives: float = 0.5
     rotation: float = 15.0
     zoom: tuple[float, ...] = (0.8, 1.25)
