@@ -154,6 +154,11 @@ def recipes() -> str:
         f"{_cell(row['title'])} |"
         for row in rows
     ]
+    parts += [
+        "",
+        "Two teams of the DBTex challenge, prarit and coolwulf, have published results and no description of a method, so that there is no "
+        "recipe of theirs.",
+    ]
     settings_of = {row["name"]: registry.get(row["name"]).Settings for row in rows}
     owners = {held: name for name, held in settings_of.items() if dataclasses.fields(held)}
     for row in sorted(rows, key=lambda row: row["name"] != "residual-unet"):
@@ -402,7 +407,11 @@ def protocol_rules() -> str:
             f"{_cell(protocol.title)}. Version {protocol.version}; tasks: {', '.join(protocol.tasks)}; "
             f"source: {protocol.source}; digest `{protocol.digest()}`."
             + (f" A report leads with `{protocol.headline[0]}`." if protocol.headline else "")
-            + (f" Default for cohorts of the reader `{'`, `'.join(protocol.default_for)}`." if protocol.default_for else "")
+            + (
+                f" Default for cohorts of the reader `{'`, `'.join(protocol.default_for)}`."
+                if protocol.default_for
+                else ""
+            )
             + "\n",
         ]
         parts += [f"- {_cell(note)}" for note in protocol.notes]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from elsewhere.boxes.boxes import Boxes, FloatArray, IntArray
 from elsewhere.boxes.linking import link_components
-from elsewhere.boxes.overlap import OverlapRule, Pairs, intersection_over_smaller, overlapping_pairs
+from elsewhere.boxes.overlap import OverlapRule, Pairs, overlapping_pairs
 from elsewhere.boxes.suppression import suppress
 from elsewhere.errors import UserError
 
@@ -115,8 +115,7 @@ def join_tiles(found: Sequence[Boxes], tiles: npt.ArrayLike, options: TileOption
     boxes = Boxes.join(list(found))
     owner = np.repeat(np.arange(len(found)), [len(part) for part in found])
     cut = _is_cut(boxes, frame, owner, chosen.border)
-    cut_rows = np.flatnonzero(cut)
-    cut_rows = cut_rows[~_is_covered(boxes, owner, cut_rows, np.flatnonzero(~cut), chosen.covered)]
+    cut_rows = np.flatnonzero(cut & ~_is_covered(boxes, owner, cut, chosen.covered))
     pieces = _join_pieces(boxes.take(cut_rows), frame[owner[cut_rows]], owner[cut_rows], chosen.same)
     rule = OverlapRule(above=chosen.same)
     return suppress(Boxes.join([boxes.take(~cut), pieces]), rule)
@@ -135,15 +134,15 @@ def _is_cut(boxes: Boxes, frame: FloatArray, owner: IntArray, border: float) -> 
 
 
 def _is_covered(
-    boxes: Boxes, owner: IntArray, cut: IntArray, whole: IntArray, covered: float
+    boxes: Boxes, owner: IntArray, cut: npt.NDArray[np.bool_], covered: float
 ) -> npt.NDArray[np.bool_]:
-    """Which cut boxes lie on a whole box of another tile."""
-    share = intersection_over_smaller(boxes.take(cut), boxes.take(whole))
-    other = owner[cut][:, None] != owner[whole]
-    slices = boxes.centre_slice
-    same_slice = slices[cut][:, None] == slices[whole]
-    result: npt.NDArray[np.bool_] = ((share > covered) & other & same_slice).any(axis=1)
-    return result
+    """Which boxes lie on a whole box of another tile."""
+    pairs = overlapping_pairs(boxes, OverlapRule(above=covered, measure="smaller"))
+    one, two = np.concatenate([[pairs.first, pairs.second], [pairs.second, pairs.first]], axis=1)
+    on_whole = ~cut[two] & (owner[one] != owner[two])
+    found = np.zeros(len(boxes), dtype=bool)
+    found[one[on_whole]] = True
+    return found
 
 
 def _join_pieces(pieces: Boxes, tile: FloatArray, owner: IntArray, same: float) -> Boxes:
@@ -163,12 +162,13 @@ def _join_pieces(pieces: Boxes, tile: FloatArray, owner: IntArray, same: float) 
     union = _areas(one) + _areas(two) - shared
     alike = shared > same * union
     group = link_components(pieces, Pairs(first=i[alike], second=j[alike]))
-    joined = []
-    for number in range(int(group.max()) + 1):
-        members = pieces.take(np.flatnonzero(group == number)).best()
-        corner = [members.x0.min(), members.y0.min(), members.x1.max(), members.y1.max()]
-        joined.append(Boxes.on_slice([corner], members.score[:1], members.z0[:1], members.label[:1]))
-    return Boxes.join(joined)
+    order = pieces.order()
+    _, first = np.unique(group[order], return_index=True)
+    best = pieces.take(order[first])
+    low, high = np.full((len(best), 2), np.inf), np.full((len(best), 2), -np.inf)
+    np.minimum.at(low, group, pieces.plane[:, :2])
+    np.maximum.at(high, group, pieces.plane[:, 2:])
+    return Boxes.on_slice(np.hstack([low, high]), best.score, best.z0, best.label)
 
 
 def _clipped(plane: FloatArray, strip: FloatArray) -> FloatArray:

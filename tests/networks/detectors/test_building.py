@@ -52,6 +52,21 @@ def test_boxes_lie_in_the_picture_and_scores_fall(name):
     assert (found.score.diff(dim=1) <= 0).all() and (found.score <= 1).all() and (found.score > 0).any()
 
 
+@pytest.mark.parametrize("name", TINY)
+def test_bfloat16_keeps_places_and_losses_in_single_precision(name):
+    model = build_detector(name)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        parts = model.losses(pictures(), LESION)
+        model.eval()
+        with torch.no_grad():
+            found = model.detect(pictures(1), DetectOptions(least_score=0.0))
+    total = sum(parts.values())
+    total.backward()
+    assert torch.isfinite(total) and all(part.dtype == torch.float32 for part in parts.values())
+    assert found.box.dtype == found.score.dtype == torch.float32
+    assert (found.box != found.box.bfloat16().float()).any()  # bfloat16 has steps of 1 pixel from 256 on
+
+
 @pytest.mark.parametrize("name", [n for n in TINY if n != "faster-rcnn-tiny"])
 def test_anchors_lie_at_the_same_places_in_every_picture(name):
     model = build_detector(name).eval()

@@ -96,6 +96,12 @@ def test_lesions_of_which_little_is_left_are_absent():
     assert found.label.tolist() == [[-1, 0]] and found.box[0, 1].tolist() == [0.5, 0, 10.5, 10]
 
 
+def test_a_lesion_larger_than_the_picture_is_still_one():
+    one = Targets(box=torch.tensor([[[-100.0, -100, 300, 300]]]), label=torch.tensor([[1]]))
+    found = move_boxes(one, torch.tensor([[[1.0, 0, 0], [0, 1.0, 0]]]), (64, 80))
+    assert found.label.tolist() == [[1]] and found.box.tolist() == [[[0, 0, 80, 64]]]
+
+
 def test_brightness_and_gamma_change_values_alone():
     pictures, targets = scene()
     factor = torch.tensor([1.0, 2.0, 0.5])

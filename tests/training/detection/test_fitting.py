@@ -87,7 +87,7 @@ def finds_the_discs(world, name, epochs):
         best = predict_volume(model, world.view, case, OPTIONS.inference).best(1)
         truth = [lesion.x, lesion.y, lesion.x + lesion.width, lesion.y + lesion.height]
         assert np.abs(best.plane[0] - truth).max() <= 8
-        assert abs(best.z0[0] - lesion.slice) <= 2
+        assert abs(best.z0[0] - lesion.slice) <= 4  # a disc fades over six slices
 
 
 def test_a_detector_finds_the_discs_of_volumes_that_it_has_not_seen(world):
@@ -141,6 +141,18 @@ def test_a_stopped_training_resumes_to_the_same_weights(world, tmp_path):
     assert [entry["epoch"] for entry in fitted.history] == [1, 2, 3]
     one, two = whole.state_dict(), again.state_dict()
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("content", ["another network", "broken"])
+def test_a_checkpoint_that_does_not_fit_is_left_aside(world, tmp_path, content):
+    file = tmp_path / "checkpoint.pt"
+    if content == "broken":
+        file.write_bytes(b"half a checkpoint")
+    else:
+        world.fit(build_detector("dense-one-stage-tiny"), replace(OPTIONS, epochs=1, checkpoint=file))
+    options = replace(OPTIONS, epochs=1, checkpoint=file)
+    fitted = world.fit(build_detector("retinanet-tiny"), options)
+    assert [entry["epoch"] for entry in fitted.history] == [1]
 
 
 def test_the_best_weights_are_those_of_the_best_epoch(world):

@@ -16,6 +16,7 @@ from elsewhere.training.detection.sampling import (
     SamplingSettings,
     draw_order,
     list_slices,
+    perturbed_cases,
     reach_of,
     shown_lesions,
 )
@@ -90,6 +91,17 @@ def test_an_epoch_has_each_lesion_slice_once_and_the_others_in_their_ratio():
     again = draw_order(found, settings, np.random.default_rng(0))
     assert (order == again).all()
     assert (found.kind[draw_order(found, settings, np.random.default_rng(0), most=2)] == LESION).sum() == 2
+
+
+def test_perturbed_sets_leave_out_whole_patients():
+    cases = [f"{patient}/{view}" for patient in range(20) for view in range(3)]
+    group = [case.split("/")[0] for case in cases]
+    sets = [perturbed_cases(cases, group, np.random.default_rng(seed)) for seed in range(4)]
+    assert len(set(sets)) == 4
+    for chosen in sets:
+        assert len(chosen) == 18 * 3 and len({case.split("/")[0] for case in chosen}) == 18
+        assert sorted(chosen, key=cases.index) == list(chosen)
+    assert perturbed_cases([], [], np.random.default_rng(0)) == ()
 
 
 def test_a_training_part_without_lesions_is_refused():

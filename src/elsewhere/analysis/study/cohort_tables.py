@@ -64,6 +64,7 @@ def datasets_table(results: Results, published: Reference | None = None) -> pd.D
         row |= {"patients": int(part["patient_id"].nunique())}
         row |= {"sites": int(part["site"].nunique()) if "site" in part.columns else 0}
         row |= _labels(part, public=published_dataset(name) is not None) | _outcomes(part)
+        row |= _lesions(part, results.cohort.lesions)
         grade = results.cohort.id_grades.get(name)
         entry = about.get(name)
         entry = entry if isinstance(entry, Mapping) else {}
@@ -107,6 +108,14 @@ def _outcomes(part: pd.DataFrame) -> dict[str, Any]:
     if "mask" in part.columns:
         row["masks"] = int(part["mask"].notna().sum())
     return row | {f"{name}_known": int(part[name].notna().sum()) for name in CLINICAL if name in part.columns}
+
+
+def _lesions(part: pd.DataFrame, lesions: pd.DataFrame | None) -> dict[str, Any]:
+    """How many cases of a dataset have annotated lesions; small cells are suppressed."""
+    if lesions is None:
+        return {}
+    there = part["case_id"].astype("string").isin(lesions["case_id"].astype("string"))
+    return suppress_counts({"with_lesions": int(there.sum()), "without_lesions": int((~there).sum())})
 
 
 def skipped_table(results: Results) -> pd.DataFrame:

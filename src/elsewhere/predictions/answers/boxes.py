@@ -185,7 +185,8 @@ class BoxKind(AnswerKind):
             "height": size[:, 1],
         }
         if half > 2:
-            columns |= {"z": low[:, 2], "depth": size[:, 2]}
+            # the challenge's centre slice is Z + Depth/2: from the first slice to the last one
+            columns |= {"z": low[:, 2], "depth": np.maximum(size[:, 2] - 1, 0)}
         return pd.DataFrame(columns | {"score": answers.score})
 
     def write(self, answers: FoundBoxes, target: AnswerTarget) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from elsewhere.boxes import Boxes
 from elsewhere.recipes.base import Job, recipes
-from elsewhere.recipes.tomosynthesis.settings import DetectorSettings, inference_of
+from elsewhere.recipes.tomosynthesis.settings import inference_of
 from elsewhere.recipes.tomosynthesis.volume_detector import (
     Learned,
     Member,
@@ -14,21 +12,6 @@ from elsewhere.recipes.tomosynthesis.volume_detector import (
     VolumeDetector,
     train_member,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FasterRcnnSettings(DetectorSettings):
-    """Settings of the recipe 'faster-rcnn': those of `DetectorSettings` with other defaults.
-
-    Args:
-        neighbours: Whether the channels are neighbouring slices; otherwise three times the slice.
-        reach: Slices up to this far from a lesion's slice show it; 0: the annotated slice alone.
-        least_score: Boxes with a lower score are dropped.
-    """
-
-    neighbours: bool = False
-    reach: int = 0
-    least_score: float = 0.1
 
 
 @recipes.register("faster-rcnn")
@@ -43,7 +26,6 @@ class FasterRcnn(VolumeDetector):
         "above 0.1. Ours flips and zooms at random while training, keeps the epoch that finds most lesions of the "
         "validation part, looks at the breast in tiles, and writes depth 1 where the organisers wrote -1."
     )
-    Settings = FasterRcnnSettings
 
     def learn(self, job: Job) -> Learned:
         learned = Learned()

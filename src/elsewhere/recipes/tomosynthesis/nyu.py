@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +34,9 @@ class NyuSettings(DetectorSettings):
         network: An EfficientDet of `networks.detectors.DETECTORS`.
         weights: 'imagenet', 'none', or a file.
         tile: Height and width of the crops.
+        neighbours: Whether the channels are the slice before, the slice and the one after.
+        reach: Slices up to this far from a lesion's slice show it.
+        least_score: Boxes of a slice with a lower score are dropped.
         negatives: Slices without a lesion per lesion slice and epoch.
         rotation: Largest turn in degrees.
         zoom: Smallest and largest factor.
@@ -51,6 +53,9 @@ class NyuSettings(DetectorSettings):
     network: str = "efficientdet"
     weights: str = "imagenet"
     tile: tuple[int, ...] = (896, 896)
+    neighbours: bool = True
+    reach: int = 3
+    least_score: float = 0.001
     negatives: float = 0.5
     rotation: float = 15.0
     zoom: tuple[float, ...] = (0.8, 1.25)
@@ -94,7 +99,7 @@ class Nyu(VolumeDetector):
             member = Member(
                 name=f"member-{number}",
                 number=number,
-                train=perturbed(job.train, settings.left_out, seed=network_seed(job, 100 + number)),
+                train=_perturbed(job, settings, number),
                 validation=job.validation,
                 network=efficientdet_of(settings),
             )
@@ -154,24 +159,14 @@ def efficientdet_of(settings: NyuSettings) -> EfficientDetSettings:
     return replace(chosen, match=match)
 
 
-def perturbed(cases: Sequence[RecipeCase], left_out: float, *, seed: int) -> tuple[RecipeCase, ...]:
-    """Leave some patients out, at random.
+def _perturbed(job: Job, settings: NyuSettings, number: int) -> list[RecipeCase]:
+    """The training cases without some patients, who differ from network to network."""
+    from elsewhere.training.detection.sampling import perturbed_cases
 
-    Args:
-        cases: The cases.
-        left_out: The share of the patients that is left out; at least one stays.
-        seed: Of the draw.
-
-    Returns:
-        The cases of the patients that stay, in their order.
-
-    Example:
-        >>> cases = [RecipeCase(case=c, dataset="D", group=c[0], label=1, clinical={}) for c in ("a1", "a2", "b1")]
-        >>> len({case.group for case in perturbed(cases, 0.5, seed=1)})
-        1
-    """
-    groups = list(dict.fromkeys(case.group for case in cases))
-    count = max(1, round((1 - left_out) * len(groups)))
-    chosen = np.random.default_rng(seed).permutation(len(groups))[:count]
-    stay = {groups[at] for at in chosen}
-    return tuple(case for case in cases if case.group in stay)
+    stay = perturbed_cases(
+        [case.case for case in job.train],
+        [case.group for case in job.train],
+        np.random.default_rng(network_seed(job, 100 + number)),
+        share=1 - settings.left_out,
+    )
+    return [case for case in job.train if case.case in set(stay)]

@@ -33,6 +33,9 @@ class PittradSettings(DetectorSettings):
         network: The first detector, which also finds false positives; one of `networks.detectors.DETECTORS`.
         second: The second detector; '': none.
         weights: 'none', or a file.
+        neighbours: Whether the channels are the slice before, the slice and the one after.
+        reach: Slices up to this far from a lesion's slice show it.
+        least_score: Boxes of a slice with a lower score are dropped.
         epochs: How often the lesion slices are seen.
         optimiser: 'adam' as published.
         learning_rate: The highest rate.
@@ -56,6 +59,9 @@ class PittradSettings(DetectorSettings):
     network: str = "csp-medium"
     second: str = "csp-large"
     weights: str = "none"
+    neighbours: bool = True
+    reach: int = 3
+    least_score: float = 0.001
     epochs: int = 60
     optimiser: str = "adam"
     learning_rate: float = 5e-4

@@ -32,6 +32,8 @@ class PranjalsahuSettings(DetectorSettings):
         pixel: Pixels of the volume per pixel that the detector sees: quarter resolution.
         tile: Height and width of the training tiles.
         tile_overlap: 0: the whole breast is one picture.
+        neighbours: Whether the channels are the slice before, the slice and the one after.
+        least_score: Boxes of a slice with a lower score are dropped.
         reach: Slices up to this far from a lesion's slice show it.
         epochs: At most; the validation part gives the number, and all cases then train for as many.
         optimiser: 'rmsprop' as published.
@@ -50,6 +52,8 @@ class PranjalsahuSettings(DetectorSettings):
     pixel: float = 4.0
     tile: tuple[int, ...] = (608, 352)
     tile_overlap: int = 0
+    neighbours: bool = True
+    least_score: float = 0.001
     reach: int = 1
     epochs: int = 30
     optimiser: str = "rmsprop"

@@ -23,9 +23,9 @@ PUBLISHED = ("coco", "imagenet", "none")
 
 @dataclass(frozen=True, kw_only=True)
 class DetectorSettings(RecipeSettings):
-    """Settings of a detector of lesions in volumes.
+    """Settings of a detector of lesions in volumes; the defaults are those of the challenge's baseline.
 
-    Defaults are for real volumes on one large GPU. `network`, `weights`, `pixel`, `tile` and `epochs` make it small
+    They are for real volumes on one large GPU. `network`, `weights`, `pixel`, `tile` and `epochs` make it small
     enough for a CPU.
 
     Args:
@@ -78,9 +78,9 @@ class DetectorSettings(RecipeSettings):
     pixel: float = 2.0
     tile: tuple[int, ...] = (1024, 1024)
     tile_overlap: int = 256
-    neighbours: bool = True
+    neighbours: bool = False
     mirror: bool = True
-    reach: int = 3
+    reach: int = 0
     negatives: float = 0.0
     actionable: float = 0.0
     slices_per_volume: int = 4
@@ -107,7 +107,7 @@ class DetectorSettings(RecipeSettings):
     floor_px: float = 100.0
     window_batch: int = 8
     boxes_per_slice: int = 50
-    least_score: float = 0.001
+    least_score: float = 0.1
     overlap: float = 0.5
     boxes_per_volume: int = 200
 

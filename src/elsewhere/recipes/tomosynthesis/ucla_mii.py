@@ -31,6 +31,9 @@ class UclaMiiSettings(DetectorSettings):
     """Settings of the recipe 'ucla-mii': those of `DetectorSettings` with other defaults, and further ones.
 
     Args:
+        neighbours: Whether the channels are the slice before, the slice and the one after.
+        reach: Slices up to this far from a lesion's slice show it.
+        least_score: Boxes of a slice with a lower score are dropped.
         flip_vertical: Probability of a flip top to bottom.
         brightness: Values are multiplied by 1 plus or minus up to this.
         gamma: Values are raised to a power from 1 / (1 + gamma) to 1 + gamma.
@@ -47,6 +50,9 @@ class UclaMiiSettings(DetectorSettings):
         marker_area: The smallest and the largest area of a marker's ring, in stored pixels.
     """
 
+    neighbours: bool = True
+    reach: int = 3
+    least_score: float = 0.001
     flip_vertical: float = 0.5
     brightness: float = 0.1
     gamma: float = 0.2

@@ -42,6 +42,9 @@ class VicorobSettings(DetectorSettings):
     Args:
         network: One of `networks.detectors.DETECTORS`; the team took ResNet-101 and Res2Net as bodies.
         weights: 'imagenet', 'none', or a file such as one trained on mammograms.
+        neighbours: Whether the channels are the slice before, the slice and the one after.
+        reach: Slices up to this far from a lesion's slice show it.
+        least_score: Boxes of a slice with a lower score are dropped.
         rotation: Largest turn in degrees.
         skipped: Slices at each end that are not looked at.
         volume_overlap: Boxes of neighbouring slices above this IoU with a better one are dropped.
@@ -57,6 +60,9 @@ class VicorobSettings(DetectorSettings):
 
     network: str = "faster-rcnn-resnet101"
     weights: str = "imagenet"
+    neighbours: bool = True
+    reach: int = 3
+    least_score: float = 0.001
     rotation: float = 10.0
     skipped: int = 4
     volume_overlap: float = 0.5

@@ -50,6 +50,9 @@ class ZedusSettings(DetectorSettings):
     Args:
         network: The RetinaNet whose depth and width are varied, one of `networks.detectors.DETECTORS`.
         weights: 'imagenet', 'none', or a file.
+        neighbours: Whether the channels are the slice before, the slice and the one after.
+        reach: Slices up to this far from a lesion's slice show it.
+        least_score: Boxes of a slice with a lower score are dropped.
         negatives: Slices without a lesion per lesion slice and epoch.
         depths: Convolutions per tower.
         channels: Channels of the pyramid and the towers.
@@ -68,6 +71,9 @@ class ZedusSettings(DetectorSettings):
 
     network: str = "retinanet"
     weights: str = "imagenet"
+    neighbours: bool = True
+    reach: int = 3
+    least_score: float = 0.001
     negatives: float = 0.5
     depths: tuple[int, ...] = (3, 4)
     channels: tuple[int, ...] = (192, 256)

@@ -23,6 +23,10 @@ METRIC_LABELS = {
     "combined": "Combined",
     "hausdorff_mm": "HD, mm",
     "norm_hd": "NormHD",
+    "mean_sensitivity_1_to_4": "Mean sensitivity at 1 to 4 FP",
+    "sensitivity_at_2_all": "Sensitivity at 2 FP, all volumes",
+    "mean_sensitivity_1_to_4_all": "Mean sensitivity at 1 to 4 FP, all volumes",
+    **{f"sensitivity_at_{x}_positive": f"Sensitivity at {x} FP" for x in range(1, 5)},
 }
 """Shorter names than the metrics' own, for narrow columns."""
 VARIABLE_LABELS = {

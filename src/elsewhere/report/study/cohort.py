@@ -21,6 +21,8 @@ _COLUMNS = {
     "malignant": "Malignant",
     "normal": "Normal",
     "both_labels": "Both labels",
+    "with_lesions": "With a lesion",
+    "without_lesions": "Without",
     "masks": "Mask",
     "outcome_known": "Outcome",
     "pcr": "pCR",

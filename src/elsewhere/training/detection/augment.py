@@ -12,7 +12,8 @@ from torch.nn import functional
 from elsewhere.networks.detectors.base import ABSENT, Targets
 
 LEAST_VISIBLE = 0.3
-"""A lesion of which less is left, by area, is no lesion any more."""
+"""A lesion of which less is left, by area, is no lesion any more. One that is larger than the picture is judged by how much
+of the picture it fills."""
 Batch = tuple[torch.Tensor, Targets]
 
 
@@ -57,7 +58,8 @@ def clip_targets(targets: Targets, low: torch.Tensor, high: torch.Tensor) -> Tar
         The lesions; those of which too little is left are absent.
     """
     cut = torch.minimum(torch.maximum(targets.box, low), high)
-    before, after = (_area(box) for box in (targets.box, cut))
+    whole, after = (_area(box) for box in (targets.box, cut))
+    before = torch.minimum(whole, (high - low)[..., 2] * (high - low)[..., 3])
     there = targets.there & (after >= LEAST_VISIBLE * before) & (after > 0)
     return Targets(
         box=torch.where(there[..., None], cut, torch.zeros_like(cut)),

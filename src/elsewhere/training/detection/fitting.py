@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -318,6 +319,8 @@ def _fit(model: torch.nn.Module, steps: _Steps, validation: SliceTable | None, o
         higher_is_better=True,
     )
     state = read_checkpoint(options.checkpoint)
+    if state is not None and not _fits(model, state):
+        state = None
     if state is not None:
         model.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
@@ -329,7 +332,7 @@ def _fit(model: torch.nn.Module, steps: _Steps, validation: SliceTable | None, o
             return Fitted(history=tuple(loop.history), best_epoch=0, tiles=tiles, stopped=True)
         drawn = steps.draw(epoch)
         rate = scheduled_rate(options.schedule, options.learning_rate, epoch, options.epochs)
-        with fixed_shapes(steps.device.type == "cuda"):
+        with fixed_shapes(steps.device.type == "cuda"), _seeded(steps.device, options.seed, epoch):
             loss = _train_epoch(model, steps, optimiser, drawn, rate=rate, first=epoch == 1)
         if not math.isfinite(loss):
             raise TrainingError(
@@ -357,6 +360,23 @@ def _fit(model: torch.nn.Module, steps: _Steps, validation: SliceTable | None, o
             written = time.monotonic()
     best = loop.finish()
     return Fitted(history=tuple(loop.history), best_epoch=best, tiles=tiles)
+
+
+@contextmanager
+def _seeded(device: torch.device, seed: int, epoch: int) -> Iterator[None]:
+    """Draw what networks draw by themselves from (seed, epoch): sampled regions of a Faster R-CNN, dropped paths of a
+    Swin transformer. The state outside is not changed."""
+    number = int(np.random.SeedSequence([seed, epoch, 1]).generate_state(1)[0])
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(number)
+        yield
+
+
+def _fits(model: torch.nn.Module, state: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint is of this network; a training with one of another network starts again."""
+    own, kept = model.state_dict(), state.get("model", {})
+    return own.keys() == kept.keys() and all(value.shape == kept[name].shape for name, value in own.items())
 
 
 def _train_epoch(

@@ -163,6 +163,34 @@ def list_slices(
     return _as_table(rows)
 
 
+def perturbed_cases(
+    cases: Sequence[str], group: Sequence[str], rng: np.random.Generator, *, share: float = 0.9
+) -> tuple[str, ...]:
+    """Leave out some patients: training sets that differ make the members of an ensemble differ (NYU B-Team, DBT-15).
+
+    Args:
+        cases: The cases of the training part.
+        group: The patient of each case.
+        rng: Draws who stays.
+        share: How many of the patients stay, at least one.
+
+    Returns:
+        The cases of those who stay, in their order.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> chosen = perturbed_cases(["a/1", "a/2", "b/1", "b/2"], ["a", "a", "b", "b"], rng, share=0.5)
+        >>> len(chosen), len({case[0] for case in chosen})
+        (2, 1)
+    """
+    patients = list(dict.fromkeys(group))
+    count = max(1, round(share * len(patients)))
+    stay = (
+        {patients[at] for at in rng.choice(len(patients), size=count, replace=False)} if patients else set()
+    )
+    return tuple(case for case, patient in zip(cases, group, strict=True) if patient in stay)
+
+
 def _as_table(rows: list[tuple[str, int, int, npt.NDArray[np.float64], list[int]]]) -> SliceTable:
     most = max((len(row[4]) for row in rows), default=0) or 1
     box = np.zeros((len(rows), most, 4))
