@@ -104,7 +104,7 @@ def read(
         constants: Columns that have one value for every case, such as {"site": "Alder"}.
         ids: 'patient', or 'image' to make each picture a patient; None for the reader's default.
         volumes: Whether the folder is searched for the files of the volumes, by the readers that have this
-            option.
+            option; each volume's header and some of its slices are then audited too.
         table: How text tables are written: encoding, delimiter and decimal mark.
         progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
@@ -126,8 +126,14 @@ def read(
     if progress is not None and takes(reader, "progress"):
         options["progress"] = progress
     made = cohorts.read_cohort(reader, Path(source), **options)
+    findings = cohorts.audit(made)
+    if volumes:
+        from elsewhere.cohort.volumes import audit_volumes
+
+        findings = (*audit_volumes(made, progress=progress).findings, *findings)
+        findings = tuple(sorted(findings, key=lambda finding: finding.severity != "error"))
     made.save(out, replace=replace, inputs=(source,))
-    return CohortReport(cohort=made, findings=cohorts.audit(made), path=Path(out))
+    return CohortReport(cohort=made, findings=findings, path=Path(out))
 
 
 def check(cohort: str | Path, *, table: TableOptions = DEFAULT) -> CohortReport:

@@ -252,7 +252,7 @@ def is_phantom(root: Path) -> bool:
             held = json.loads((folder / PHANTOM).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             continue
-        if isinstance(held, dict) and ("hospital" in held or "hospitals" in held):
+        if isinstance(held, dict) and {"hospital", "hospitals", "world"} & set(held):
             return True
     return False
 
