@@ -14,7 +14,12 @@ import pandas as pd
 
 
 def join_identical_cases(
-    frame: pd.DataFrame, identity: Mapping[str, str], *, keep_together: bool, noun: str = "volumes"
+    frame: pd.DataFrame,
+    identity: Mapping[str, str],
+    *,
+    keep_together: bool,
+    noun: str = "volumes",
+    values: str = "values",
 ) -> tuple[pd.Series, dict[str, Any], list[str]]:
     """Join the groups of cases that are the same under two names.
 
@@ -23,6 +28,7 @@ def join_identical_cases(
         identity: Of each case with pixels, what the same pixels have in common.
         keep_together: Whether the study asks for it.
         noun: What the cases are called, in the plural.
+        values: What is the same in identical cases.
 
     Returns:
         The groups, what the audit says, and warnings.
@@ -51,7 +57,7 @@ def join_identical_cases(
     names = frame["case"].tolist()
     told = {
         "kept_together": True,
-        "what": f"the same {_values(noun)}; near-duplicates of {noun} are not searched for",
+        "what": f"the same {values}; near-duplicates of {noun} are not searched for",
         "counts": counts,
         "pairs": [[names[a], names[b]] for a, b in pairs],
     }
@@ -63,10 +69,6 @@ def join_identical_cases(
             f"({counts['pairs_across_datasets']} across datasets{also}): no split parts them"
         )
     return _joined(frame["group"], sets), told, warnings
-
-
-def _values(noun: str) -> str:
-    return "voxels of the first phase" if noun == "volumes" else f"values of the {noun}"
 
 
 def _joined(group: pd.Series, sets: list[list[int]]) -> pd.Series:

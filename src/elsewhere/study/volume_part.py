@@ -88,7 +88,10 @@ def join_volumes(
     frame["has_volume"] = [name in digest for name in case]
     frame["has_mask"] = [name in digest and _has_mask(volumes, name) for name in case]
     frame["group"], duplicates, doubled = join_identical_cases(
-        frame, voxels, keep_together=file.study.scenarios.keep_duplicates_together
+        frame,
+        voxels,
+        keep_together=file.study.scenarios.keep_duplicates_together,
+        values="voxels of the first phase",
     )
     warnings += doubled
     if "segmentation" in file.study.tasks:

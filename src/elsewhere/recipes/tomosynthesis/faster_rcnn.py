@@ -24,7 +24,7 @@ class FasterRcnn(VolumeDetector):
         "The DBTex challenge's baseline: Faster R-CNN with ResNet-50, feature pyramid and COCO weights; benign and cancer "
         "as one class; annotated slices only; all views flipped to the left; the boxes of every slice with a score "
         "above 0.1. Ours flips and zooms at random while training, keeps the epoch that finds most lesions of the "
-        "validation part, looks at the breast in tiles, and writes depth 1 where the organisers wrote -1."
+        "validation part, looks at the breast in tiles, and writes depth 0 where the organisers wrote -1."
     )
 
     def learn(self, job: Job) -> Learned:

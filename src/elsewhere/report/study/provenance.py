@@ -86,6 +86,14 @@ def _duplicates(held: Any) -> list[Any]:
         datasets = dict.fromkeys(str(case).partition("/")[0] for case in (a, b))
         counts = kinds.setdefault((" and ".join(sorted(datasets)), str(relation)), {})
         counts[str(kind)] = counts.get(str(kind), 0) + 1
+    counts_of = held.get("counts")
+    if not kinds and isinstance(counts_of, Mapping) and as_float(counts_of.get("pairs")):
+        across = (
+            f"{count(counts_of.get('pairs_across_patients'))} across patients, "
+            f"{count(counts_of.get('pairs_across_datasets'))} across datasets"
+        )
+        words = f"Pairs of cases with {held.get('what') or 'the same values'}: {count(counts_of['pairs'])} ({across}). "
+        return [heading, Note(text=f"{words}No split parts a pair.")]
     if not kinds:
         return [heading, Note(text="Searched for, and none found.")]
     return [
@@ -242,8 +250,8 @@ def _disclosure(page: StudyPage) -> list[Any]:
                 ]
                 for r in rows
             ],
-            note="No method is given the truth of a tested case. The MAMA-MIA challenge withholds clinical columns from the test, "
-            "and gives the box of the affected breast for training alone: a method that is given either has an easier task.",
+            note="No method is given the truth of a tested case. A method that is given anything besides the image, such as clinical "
+            "columns or the box of the breast, has an easier task.",
         )
     ]
 
