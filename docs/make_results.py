@@ -2,7 +2,7 @@
 
     python docs/make_results.py                                   every page, from the tables that are there
     python docs/make_results.py ultrasound --take NAME STUDY      copy a study's tables first (patient, image, ...)
-    python docs/make_results.py mri-response --take STUDY --command COMMAND --machine WORDS
+    python docs/make_results.py mri-response --take STUDY --command COMMAND --machine WORDS    (tomosynthesis likewise)
 
 The tables lie under benchmarks/results/, and `page.md` beside them is the page with a mark where a block goes; the
 blocks are the functions in docs/results_pages/.
@@ -14,7 +14,7 @@ import argparse
 from pathlib import Path
 from types import ModuleType
 
-from results_pages import mri_response, mri_segmentation, ultrasound
+from results_pages import mri_response, mri_segmentation, tomosynthesis, ultrasound
 from results_pages.tables import ROOT
 from results_pages.ultrasound_figures import write_figures
 
@@ -22,6 +22,7 @@ PAGES: dict[str, ModuleType] = {
     "ultrasound": ultrasound,
     "mri-response": mri_response,
     "mri-segmentation": mri_segmentation,
+    "tomosynthesis": tomosynthesis,
 }
 
 
@@ -49,8 +50,10 @@ def main() -> None:
     )
     parser.add_argument("page", nargs="?", choices=list(PAGES), help="one page; default: all")
     parser.add_argument("--take", nargs="+", metavar="STUDY", help="copy the tables of this study first")
-    parser.add_argument("--command", default="elsewhere run mri-response", help="mri-response: what ran it")
-    parser.add_argument("--machine", default="", help="mri-response: where it ran")
+    parser.add_argument(
+        "--command", default="elsewhere run mri-response", help="mri-response, tomosynthesis: what ran it"
+    )
+    parser.add_argument("--machine", default="", help="mri-response, tomosynthesis: where it ran")
     parser.add_argument(
         "--regions", metavar="DATA", type=Path, help="mri-response: measure automatic regions"
     )
@@ -64,6 +67,8 @@ def main() -> None:
         ultrasound.take(name, Path(study))
     elif given.take and given.page == "mri-response":
         mri_response.take(Path(given.take[0]), command=given.command, machine=given.machine)
+    elif given.take and given.page == "tomosynthesis":
+        tomosynthesis.take(Path(given.take[0]), command=given.command, machine=given.machine)
     elif given.take:
         parser.error("the tables of mri-segmentation were made by an earlier revision, which the page names")
     if given.regions:

@@ -73,8 +73,12 @@ RUN_COLUMNS = [
 def take(name: str, study: Path) -> None:
     """Copy a finished study's tables (name: patient, image, sources, ...): no case and no picture."""
     held = STUDY.part(name)
-    held.copy(study / "report" / "tables", TABLES, {"scenarios": SCENARIO_COLUMNS, "run_metrics": RUN_COLUMNS})
-    held.write(pd.read_csv(study / "trainings.csv").drop(columns=["training", "notes", "details"]), "trainings")
+    held.copy(
+        study / "report" / "tables", TABLES, {"scenarios": SCENARIO_COLUMNS, "run_metrics": RUN_COLUMNS}
+    )
+    held.write(
+        pd.read_csv(study / "trainings.csv").drop(columns=["training", "notes", "details"]), "trainings"
+    )
     summary = json.loads((study / "report" / "summary.json").read_text())
     held.write_facts(summary["provenance"], "provenance")
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 
-@pytest.mark.parametrize("name", ["ultrasound", "mri-response", "mri-segmentation"])
+@pytest.mark.parametrize("name", ["ultrasound", "mri-response", "mri-segmentation", "tomosynthesis"])
 def test_page_is_what_the_csv_files_say(name, monkeypatch):
     monkeypatch.syspath_prepend(DOCS)
     page = import_module("make_results").PAGES[name].page()
