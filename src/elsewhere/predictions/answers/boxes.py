@@ -197,7 +197,7 @@ class BoxKind(AnswerKind):
         of_volumes = answers.box.shape[1] == VOLUME or not len(answers.box)
         if of_volumes and target.patients and all(map(names_a_view, target.ids)):
             patients = [target.patients[row] for row in answers.row.tolist()]
-            slices = {name: table.get(name, []) for name in ("z", "depth")}
+            slices: dict[str, Any] = {name: table.get(name, []) for name in ("z", "depth")}
             table = table.assign(patient_id=patients, **slices)
             write_dbtex(Predictions(kind=self.name, table=table, source=str(path), digest=""), path)
         else:
