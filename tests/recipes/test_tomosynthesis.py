@@ -252,6 +252,25 @@ def test_a_validation_part_without_lesions_and_detections_of_one_kind_are_no_hin
     assert "all true or all false" in trained.notes[0] and len(answers) == len(parts["predict"])
 
 
+@pytest.mark.parametrize("name", ["vicorob", "ucla-mii", "nyu"])
+def test_folds_and_perturbed_sets_without_a_lesion_are_left_out(world, name, tmp_path):
+    positive = next(case for case in world.of_split("train") if case.label)
+    without = tuple(case for case in world.cases if case.label == 0)
+    parts = {"train": (positive, *without[:2]), "validation": without[2:3], "predict": world.of_split("test")}
+    settings = SETTINGS[name] | ONCE | ({"left_out": 0.7} if name == "nyu" else {})
+    trained, answers = run_recipe(world, name, settings, tmp_path, **parts)
+    assert len(answers) == len(parts["predict"])
+    if name != "nyu":
+        assert any("no lesion to learn from" in note for note in trained.notes)
+
+
+def test_folds_of_which_none_has_a_lesion_end_the_training(world, tmp_path):
+    without = tuple(case for case in world.cases if case.label == 0)
+    parts = {"train": without[:2], "validation": without[2:3], "predict": world.of_split("test")}
+    with pytest.raises(TrainingError, match="no fold"):
+        run_recipe(world, "ucla-mii", SETTINGS["ucla-mii"] | ONCE, tmp_path, **parts)
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [

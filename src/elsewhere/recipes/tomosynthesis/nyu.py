@@ -16,6 +16,7 @@ from elsewhere.recipes.tomosynthesis.volume_detector import (
     Member,
     Networks,
     VolumeDetector,
+    have_lesions,
     network_seed,
     train_member,
 )
@@ -169,4 +170,5 @@ def _perturbed(job: Job, settings: NyuSettings, number: int) -> list[RecipeCase]
         np.random.default_rng(network_seed(job, 100 + number)),
         share=1 - settings.left_out,
     )
-    return [case for case in job.train if case.case in set(stay)]
+    chosen = [case for case in job.train if case.case in set(stay)]
+    return chosen if have_lesions(job, chosen) else list(job.train)

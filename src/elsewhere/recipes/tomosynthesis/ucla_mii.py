@@ -10,7 +10,7 @@ from elsewhere.boxes import Boxes
 from elsewhere.boxes.linking import LinkingOptions, link_boxes
 from elsewhere.boxes.markers import MarkerOptions, drop_markers
 from elsewhere.boxes.votes import VoteOptions, vote
-from elsewhere.errors import UserError, unknown_name
+from elsewhere.errors import TrainingError, UserError, unknown_name
 from elsewhere.recipes.base import Job, recipes
 from elsewhere.recipes.splits import grouped_folds
 from elsewhere.recipes.tomosynthesis.settings import DetectorSettings, inference_of
@@ -19,6 +19,7 @@ from elsewhere.recipes.tomosynthesis.volume_detector import (
     Member,
     Networks,
     VolumeDetector,
+    have_lesions,
     slices_of,
     train_member,
 )
@@ -103,11 +104,19 @@ class UclaMii(VolumeDetector):
         reached: dict[str, float] = {}
         parts = grouped_folds((*job.train, *job.validation), settings.folds, seed=job.seed)
         for number, (learn, held) in enumerate(parts):
+            if not have_lesions(job, learn):
+                learned.notes.append(f"Fold {number + 1} has no lesion to learn from, and was left out.")
+                continue
             before = len(learned.history)
             member = Member(name=f"fold-{number}", number=number, train=learn, validation=held)
             train_member(job, settings, member, learned)
             values = [entry.get("validation_sensitivity", -1.0) for entry in learned.history[before:]]
             reached[member.name] = max((value for value in values if np.isfinite(value)), default=-1.0)
+        if not reached:
+            raise TrainingError(
+                "no fold of the training part has a lesion to learn from",
+                fix="Train on a part with volumes of biopsied lesions.",
+            )
         chosen = sorted(reached, key=lambda name: -reached[name])[: settings.best]
         learned.networks = {name: learned.networks[name] for name in chosen}
         learned.details |= {"folds": reached, "chosen": chosen}

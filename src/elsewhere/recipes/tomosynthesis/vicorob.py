@@ -20,6 +20,7 @@ from elsewhere.recipes.tomosynthesis.volume_detector import (
     Member,
     Networks,
     VolumeDetector,
+    have_lesions,
     network_seed,
     slices_of,
     train_classifier,
@@ -109,6 +110,9 @@ class Vicorob(VolumeDetector):
         """Detections in every training volume, by a detector that did not learn from its patient."""
         found: dict[str, Boxes] = {}
         for number, (learn, held) in enumerate(grouped_folds(job.train, settings.folds, seed=job.seed)):
+            if not have_lesions(job, learn):
+                learned.notes.append(f"Fold {number + 1} has no lesion to learn from, and was left out.")
+                continue
             member = Member(name=f"fold-{number}", number=10 + number, train=learn)
             network = train_member(job, settings, member, learned, keep=False)
             for case in with_volume(job, held):

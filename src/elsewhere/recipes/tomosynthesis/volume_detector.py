@@ -277,6 +277,19 @@ def with_volume(job: Job, cases: Sequence[RecipeCase]) -> list[str]:
     return [case.case for case in cases if case.case in job.pixels]
 
 
+def have_lesions(job: Job, cases: Sequence[RecipeCase]) -> bool:
+    """Tell whether a detector can learn from some cases.
+
+    Args:
+        job: The job.
+        cases: Cases that it learns from.
+
+    Returns:
+        Whether one of them has an annotated lesion.
+    """
+    return any(job.pixels.lesions(name) for name in with_volume(job, cases))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Member:
     """One network of a job: what it is, and what it learns from.
