@@ -33,7 +33,7 @@ def responses(counts: dict[str, tuple[int, int, int]]) -> pd.DataFrame:
 def test_a_task_declares_what_its_labels_are_called():
     assert tasks.get("response").label_scheme is RESPONSES
     assert tasks.get("classification").label_scheme is LESIONS
-    assert tasks.get("detection").label_scheme is None
+    assert tasks.get("segmentation").label_scheme is None
 
 
 def test_labels_of_another_scheme_are_refused_and_never_guessed():

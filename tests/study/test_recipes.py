@@ -240,7 +240,7 @@ def test_recipes_are_listed_with_what_they_see():
     assert "wash_in = 40.0" in rows["threshold"]["settings"]
     assert rows["clinical"]["sees"] == "clinical columns"
     ours = [row for row in rows.values() if str(row["from"]).startswith("elsewhere.")]
-    assert len(ours) == 18 and all(row["follows"] for row in ours)
+    assert len(ours) == 26 and all(row["follows"] for row in ours)
     assert rows["clinical"]["kept"] == "yes" and rows["threshold"]["kept"] == rows["nnunet"]["kept"] == "no"
 
 

@@ -318,7 +318,11 @@ class TomosynthesisPhantoms:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what --json prints.
+
+        Returns:
+            Plain values by name.
+        """
         return {
             "vendors": list(self.vendors),
             "planted": self.planted,
@@ -328,7 +332,11 @@ class TomosynthesisPhantoms:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield what the terminal shows."""
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
         for made in self.vendors:
             counts = ", ".join(f"{n} {label}" for label, n in made["findings"].items())
             yield (
@@ -379,7 +387,7 @@ def tomosynthesis(
     import json
 
     from elsewhere.phantom.tomosynthesis_layout import PLANTED, write_world
-    from elsewhere.phantom.tomosynthesis_patients import World
+    from elsewhere.phantom.tomosynthesis_patients import SIZES, World
     from elsewhere.tables import read_table
 
     if "seed" in world:
@@ -409,11 +417,10 @@ def tomosynthesis(
                 "slices": [int(slices.min()), int(slices.max())],
             }
         )
-    protocol = {"small": "phantom-small", "half": "phantom-half"}.get(spec.size, "dbtex-code")
     return TomosynthesisPhantoms(
         vendors=tuple(made),
         planted=planted,
-        protocol=protocol,
+        protocol=SIZES[spec.size].protocol,
         path=out,
         seconds=time.perf_counter() - start,
     )

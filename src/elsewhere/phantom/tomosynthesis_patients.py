@@ -101,12 +101,14 @@ class Size:
         rows: Rows of a slice; widths follow from the vendor's.
         slices: Slices of a breast whose real volume has 73.
         coarse: Pixels per voxel of the grid on which the tissue is drawn.
+        protocol: The protocol with the challenge's floor in pixels of these volumes.
     """
 
     name: str
     rows: int
     slices: int
     coarse: int
+    protocol: str
 
     @property
     def unit(self) -> float:
@@ -120,9 +122,9 @@ class Size:
 
 
 SIZES: Mapping[str, Size] = {
-    "small": Size(name="small", rows=192, slices=16, coarse=1),
-    "half": Size(name="half", rows=1228, slices=REAL_SLICES, coarse=2),
-    "real": Size(name="real", rows=REAL_ROWS, slices=REAL_SLICES, coarse=4),
+    "small": Size(name="small", rows=192, slices=16, coarse=1, protocol="phantom-small"),
+    "half": Size(name="half", rows=1228, slices=REAL_SLICES, coarse=2, protocol="phantom-half"),
+    "real": Size(name="real", rows=REAL_ROWS, slices=REAL_SLICES, coarse=4, protocol="dbtex-code"),
 }
 
 
