@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
 
 from elsewhere.boxes.boxes import Boxes, FloatArray, IntArray
 from elsewhere.boxes.linking import link_components
@@ -77,6 +76,8 @@ def _voxels(boxes: Boxes, pixel: float) -> IntArray:
 
 def _close(voxel: IntArray, boxes: Boxes, options: ClosingOptions) -> Boxes:
     """Close one group of boxes, painted into an array (z, y, x) with a border as wide as the cube."""
+    from scipy import ndimage
+
     low, high = voxel[:, 2::-1], voxel[:, :2:-1]
     origin = low.min(axis=0) - options.cube
     painted: npt.NDArray[np.bool_] = np.zeros(high.max(axis=0) + options.cube - origin, dtype=bool)

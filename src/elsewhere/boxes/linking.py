@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from elsewhere.boxes.boxes import Boxes, IntArray
 from elsewhere.boxes.overlap import OverlapRule, Pairs, overlapping_pairs
@@ -90,5 +88,8 @@ def link_components(boxes: Boxes, pairs: Pairs) -> IntArray:
         >>> link_components(boxes, overlapping_pairs(boxes, OverlapRule())).tolist()
         [0, 1, 0]
     """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     links = coo_array((np.ones(len(pairs.first)), (pairs.first, pairs.second)), (len(boxes), len(boxes)))
     return np.asarray(connected_components(links, directed=False)[1], dtype=np.int64)

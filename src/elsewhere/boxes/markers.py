@@ -18,8 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
-from scipy.spatial import ConvexHull, QhullError
 
 from elsewhere.boxes.boxes import Boxes, FloatArray
 from elsewhere.boxes.overlap import intersection_over_smaller
@@ -95,6 +93,8 @@ def find_markers(
 
 def _candidates(mask: npt.NDArray[np.bool_], options: MarkerOptions) -> list[tuple[_Box, _Point]]:
     """The regions of a mask that have the shape of a marker: box and centre, as x and y."""
+    from scipy import ndimage
+
     labelled, count = ndimage.label(mask, structure=np.ones((3, 3)))
     area = np.bincount(labelled.ravel(), minlength=count + 1)
     found: list[tuple[_Box, _Point]] = []
@@ -125,6 +125,8 @@ def _inertia(x: npt.NDArray[np.int64], y: npt.NDArray[np.int64]) -> float:
 
 def _hull_area(x: npt.NDArray[np.int64], y: npt.NDArray[np.int64]) -> float:
     """The area of the convex hull of pixels, their corners included."""
+    from scipy.spatial import ConvexHull, QhullError
+
     ends = np.concatenate([_row_ends(x, y), _row_ends(y, x)[:, ::-1]])
     corners = (ends[:, None] + [[0, 0], [0, 1], [1, 0], [1, 1]]).reshape(-1, 2)
     try:

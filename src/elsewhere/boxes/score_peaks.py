@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.signal import find_peaks
 
 from elsewhere.boxes.boxes import Boxes, FloatArray
 
@@ -85,6 +84,8 @@ def peak_boxes(boxes: Boxes, slices: int, options: ScorePeakOptions | None = Non
         >>> found.z0.tolist(), found.z1.tolist(), found.score.tolist()
         ([7], [17], [0.9])
     """
+    from scipy.signal import find_peaks
+
     chosen = options or ScorePeakOptions()
     curve = score_curve(boxes, slices, chosen.moved_px)
     border = 1 if chosen.ends else 0

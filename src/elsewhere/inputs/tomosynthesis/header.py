@@ -245,7 +245,9 @@ def _header(pydicom: Any, file: BinaryIO) -> Header:
     if lossy:
         notes.append("the pixels were compressed with loss before they were published")
     length = int(element["length"])
-    maker = (str(_value(data, name) or "").strip() for name in ("Manufacturer", "ManufacturerModelName"))
+    maker, model = (
+        str(_value(data, name) or "").strip() for name in ("Manufacturer", "ManufacturerModelName")
+    )
     return Header(
         transfer_syntax=syntax,
         rows=rows,
@@ -261,7 +263,7 @@ def _header(pydicom: Any, file: BinaryIO) -> Header:
         order=_order(per_frame, notes),
         implant=str(_value(data, "BreastImplantPresent") or "").strip().upper() == "YES",
         lossy=lossy,
-        manufacturer=printable(" ".join(filter(None, maker)))[:80],
+        manufacturer=printable(" ".join(filter(None, (maker, model))))[:80],
         pixels_at=int(element["at"]),
         pixels_length=None if length == 0xFFFFFFFF else length,
         offsets=_extended_offsets(data, frames),
