@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from elsewhere.cohort.table import Cohort
 from elsewhere.errors import UserError
+from elsewhere.predictions.answers import AnswerTarget, answer_kinds
 from elsewhere.predictions.boxes import boxes_from_frame, read_boxes, write_dbtex
-from elsewhere.predictions.dbtex import BoxPredictions
+from elsewhere.predictions.dbtex import DBTEX_COLUMNS, BoxPredictions
 
 HEADER = "PatientID,StudyUID,View,X,Width,Y,Height,Z,Depth,Score"
 ROWS = [
@@ -166,3 +168,40 @@ def test_views_in_capitals_are_those_of_the_cohort(tmp_path):
     assert write_dbtex(found, tmp_path / "again.csv").read_bytes() == file.read_bytes()
     both = Cohort.from_frame(pd.DataFrame({"case_id": ["S1/RMLO", "S1/rmlo"], "patient_id": ["P1", "P1"]}))
     assert read_boxes(file, cohort=both).table["case_id"].tolist()[0] == "S1/RMLO"
+
+
+def answers_written(found, folder, ids):
+    kind = answer_kinds.get("boxes")
+    answers = kind.gather([kind.one(one) for one in found])
+    patients = tuple(f"P{at}" for at in range(len(ids)))
+    folder.mkdir(exist_ok=True)
+    name = kind.write(answers, AnswerTarget(folder=folder, ids=ids, patients=patients))
+    return kind, answers, folder / name
+
+
+def test_answers_in_volumes_are_written_as_the_challenges_csv_and_read_back(tmp_path):
+    ids = ("S1/lcc", "S2/rmlo", "S3/lcc")
+    box = np.array([[10.25, 5.0, 3.0, 40.75, 30.5, 4.0], [0.0, 0.0, 0.0, 9.0, 9.0, 12.0]])
+    kind, answers, file = answers_written(
+        [(box, [0.9, 0.123456789012345]), (np.zeros((0, 6)), []), (box[:1], [0.5])], tmp_path / "some", ids
+    )
+    assert file.read_text().splitlines()[0] == ",".join(DBTEX_COLUMNS)
+    read = read_boxes(file)
+    assert read.table["patient_id"].tolist() == ["P0", "P0", "P2"]
+    plain = kind.table(answers, ids)
+    for name in ("case_id", "x", "y", "width", "height", "z", "depth", "score"):
+        assert read.table[name].tolist() == plain[name].tolist(), name
+
+
+def test_answers_without_any_box_are_a_header_alone(tmp_path):
+    empty = (np.zeros((0, 6)), [])
+    _, _, file = answers_written([empty, empty], tmp_path / "none", ("S1/lcc", "S2/lcc"))
+    assert file.read_text() == ",".join(DBTEX_COLUMNS) + "\n"
+    assert read_boxes(file).table.empty
+
+
+def test_answers_in_pictures_and_of_other_ids_keep_our_columns(tmp_path):
+    plane, volume = np.array([[1.0, 2, 3, 4]]), np.array([[1.0, 2, 0, 3, 4, 1]])
+    for name, box, case in (("plane", plane, "S1/lcc"), ("volume", volume, "scan-1")):
+        _, _, file = answers_written([(box, [0.5])], tmp_path / name, (case,))
+        assert file.read_text().startswith("case_id,"), name

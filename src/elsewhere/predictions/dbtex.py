@@ -213,6 +213,8 @@ def _number(value: float, *, whole: bool = True) -> str:
 
 def _with_ids(table: pd.DataFrame, cohort: Cohort | None) -> pd.DataFrame:
     """The rows under the challenge's column names, as text."""
+    if table.empty:
+        return pd.DataFrame(columns=list(DBTEX_COLUMNS), dtype="string")
     case_id = table["case_id"].astype("string")
     parts = case_id.str.rpartition("/")
     no_view = ((parts[0] == "") | (parts[2] == "")).to_numpy(dtype=bool, na_value=True)
