@@ -11,7 +11,6 @@ import pytest
 
 from elsewhere.errors import UserError
 from elsewhere.phantom.tomosynthesis import draw
-from elsewhere.phantom.tomosynthesis_arrays import array_name, write_arrays
 from elsewhere.phantom.tomosynthesis_lesions import Thing, distortion, mass, place
 from elsewhere.phantom.tomosynthesis_patients import SIZES, VENDORS, World
 from elsewhere.phantom.tomosynthesis_tissue import Spectrum, frame_of, upsampled
@@ -285,27 +284,9 @@ def test_mistakes_are_named(words, told):
     assert told in str(error.value)
 
 
-def test_arrays_for_a_machine_without_dicom(tmp_path):
-    world = World(patients=2, vendors=("B",), seed=6)
-    folder = write_arrays(world, tmp_path / "a")
-    write_arrays(world, tmp_path / "b", workers=2)
-    names = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
-    assert len([n for n in names if n.suffix == ".npy"]) == 4 and len(
-        [n for n in names if n.suffix == ".csv"]
-    ) in (4, 7, 10)
-    for name in names:
-        assert (folder / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    case = world.cases()[0]
-    mapped = np.load(folder / "volumes" / array_name(case), mmap_mode="r")
-    assert np.array_equal(mapped[2], draw(case).slice(2))
-    before = (folder / "volumes" / array_name(case)).stat().st_mtime_ns
-    write_arrays(world, folder)
-    assert (folder / "volumes" / array_name(case)).stat().st_mtime_ns == before
-
-
-def test_it_needs_numpy_scipy_and_pandas_alone():
+def test_it_needs_numpy_and_scipy_alone():
     code = (
-        "import sys; import elsewhere.phantom.tomosynthesis, elsewhere.phantom.tomosynthesis_arrays;"
+        "import sys; import elsewhere.phantom.tomosynthesis, elsewhere.phantom.tomosynthesis_on_demand;"
         "strange = {'pydicom', 'imagecodecs', 'numba', 'elsewhere.tables', 'PIL', 'sklearn', 'torch'} & set(sys.modules);"
         "sys.exit(' '.join(strange) or 0)"
     )

@@ -13,8 +13,8 @@ from elsewhere.errors import UserError
 from elsewhere.files import MARKER
 from elsewhere.phantom.tomosynthesis import draw
 from elsewhere.phantom.tomosynthesis_dicom import BTO, SYNTAXES, check_libraries, write_dicom
-from elsewhere.phantom.tomosynthesis_layout import MARK, make_phantom_world, world_from, write_world
-from elsewhere.phantom.tomosynthesis_patients import World
+from elsewhere.phantom.tomosynthesis_layout import MARK, make_phantom_world, write_world
+from elsewhere.phantom.tomosynthesis_patients import World, world_from
 from elsewhere.phantom.tomosynthesis_tables import FILE_NAMES, MANIFESTS, Faults, paths_of, stated, tables_of
 
 pydicom = pytest.importorskip("pydicom")

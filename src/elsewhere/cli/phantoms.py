@@ -186,11 +186,20 @@ def phantom_tomosynthesis(
         ),
     ] = 0.0,
     faults: Annotated[
+        bool | None,
+        typer.Option(
+            help="Plant faults of published sets: wrong laterality tags, turned volumes, a box on background, a wrong "
+            "number of slices; by default in files.",
+            show_default=False,
+        ),
+    ] = None,
+    on_demand: Annotated[
         bool,
         typer.Option(
-            help="Plant faults of published sets: wrong laterality tags, turned volumes, a box on background, a wrong number of slices."
+            "--on-demand",
+            help="Write a description of each volume in place of its file; the volume is drawn when it is first read.",
         ),
-    ] = True,
+    ] = False,
     syntax: Annotated[
         str,
         typer.Option(
@@ -216,8 +225,8 @@ def phantom_tomosynthesis(
             mix=_shares(mix, "--mix"),
             splits=_shares(splits, "--splits"),
             drop=drop,
-            faults=faults,
-            syntax=syntax,
+            faults=not on_demand if faults is None else faults,
+            syntax=None if on_demand else syntax,
             workers=workers,
             seed=seed,
             progress=progress,

@@ -17,6 +17,7 @@ from elsewhere.cohort.table import Cohort
 from elsewhere.errors import name_rows
 from elsewhere.inputs.source import LESIONS
 from elsewhere.inputs.tomosynthesis.audit import KINDS, VolumeAudit, audit_volume
+from elsewhere.inputs.tomosynthesis.described import SUFFIX
 from elsewhere.inputs.tomosynthesis.header import load_pydicom
 from elsewhere.inputs.tomosynthesis.pictures import SUFFIXES
 from elsewhere.inputs.tomosynthesis.source import side_by_name, truth_of
@@ -60,7 +61,7 @@ def audit_volumes(cohort: Cohort, *, progress: Progress | None = None) -> Volume
     """Read the header and some slices of every volume that a cohort names in `image`, and list what is wrong (DBT-01a).
 
     Args:
-        cohort: The cohort; single pictures of slices are not audited.
+        cohort: The cohort; single pictures of slices and described volumes are not audited.
         progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
@@ -102,7 +103,7 @@ def audit_volumes(cohort: Cohort, *, progress: Progress | None = None) -> Volume
 
 
 def _is_volume(image: Any) -> bool:
-    return isinstance(image, str) and bool(image.strip()) and not image.lower().endswith(SUFFIXES)
+    return isinstance(image, str) and bool(image.strip()) and not image.lower().endswith((*SUFFIXES, SUFFIX))
 
 
 def _table_slices(lesions: list[dict[str, Any]]) -> int | None:

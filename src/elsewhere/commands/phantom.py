@@ -362,7 +362,7 @@ def tomosynthesis(
     *,
     replace: bool = False,
     faults: bool = True,
-    syntax: str = "jpeg-ls",
+    syntax: str | None = "jpeg-ls",
     workers: int = 1,
     progress: Report | None = None,
     **world: Any,
@@ -373,7 +373,7 @@ def tomosynthesis(
         out: The folder to write.
         replace: Whether files that exist may be replaced.
         faults: Whether faults are planted.
-        syntax: The encoding of the DICOM files.
+        syntax: The encoding of the DICOM files; None to describe volumes that are drawn when they are read.
         workers: How many processes.
         progress: Called with a step, how much of it is done and how much there is; None for no reports.
         **world: Fields of `World`, such as `vendors`, `patients` and `seed`.

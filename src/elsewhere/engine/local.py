@@ -6,7 +6,8 @@ import sys
 from dataclasses import replace
 
 from elsewhere.engine.batch import TrainingBatch, train
-from elsewhere.engine.registry import engines
+from elsewhere.engine.registry import engines, recipes
+from elsewhere.engine.threads import usable_cpus
 from elsewhere.errors import UserError
 
 
@@ -21,12 +22,28 @@ def run_local(batch: TrainingBatch) -> None:
         UserError: The device is unknown, or the trainer raised it.
     """
     devices = devices_of(batch.device)
+    prepare_sources(batch)
     if len(devices) == 1:
         train(replace(batch, device=devices[0]), batch.units)
         return
     from elsewhere.engine.pool import run_pool
 
     run_pool(batch, devices)
+
+
+def prepare_sources(batch: TrainingBatch) -> None:
+    """Let sources bring what their trainings read into a cache, with all cores, before the first training begins.
+
+    Args:
+        batch: The trainings; those whose source has no `prepare` read their files when they run.
+    """
+    for name, source in batch.work.sources.items():
+        prepare = getattr(source, "prepare", None)
+        if prepare is None:
+            continue
+        reading = [unit for unit in batch.units if recipes.get(unit.recipe.name).reads == name]
+        cases = dict.fromkeys(case for unit in reading for case in unit.cases)
+        prepare(list(cases), threads=len(usable_cpus()), progress=batch.progress, stop=batch.stop)
 
 
 def devices_of(device: str) -> list[str]:

@@ -57,6 +57,9 @@ class Source(Protocol):
         complete: Whether every case of a training must have pixels; otherwise recipes learn which cases have
             some.
         truths: The kinds of truth that it can show of a case, each in words for a report.
+
+    A source whose files are slow to read may have a further method, `prepare(cases, *, threads, progress, stop)`. The
+    engine on one machine calls it before the first training, so that it can fill a cache with several threads.
     """
 
     name: ClassVar[str]

@@ -9,14 +9,15 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from elsewhere.errors import UserError, near_matches
+from elsewhere.errors import UserError
+from elsewhere.inputs.tomosynthesis.described import SUFFIX
 from elsewhere.phantom.tomosynthesis import draw
 from elsewhere.phantom.tomosynthesis_dicom import check_libraries, write_dicom
-from elsewhere.phantom.tomosynthesis_patients import Case, World
+from elsewhere.phantom.tomosynthesis_on_demand import description_of
+from elsewhere.phantom.tomosynthesis_patients import Case, World, world_from
 from elsewhere.phantom.tomosynthesis_tables import (
     MANIFESTS,
     Drawn,
@@ -42,7 +43,7 @@ def write_world(
     *,
     replace: bool = False,
     faults: bool = False,
-    syntax: str = "jpeg-ls",
+    syntax: str | None = "jpeg-ls",
     workers: int = 1,
     progress: Progress | None = None,
 ) -> Path:
@@ -56,7 +57,8 @@ def write_world(
         replace: Whether an earlier phantom in the same place may be replaced.
         faults: Whether faults are planted: wrong tags, turned volumes, a box on background, a wrong number
             of slices.
-        syntax: The encoding of the DICOM files, a name out of `SYNTAXES`.
+        syntax: The encoding of the DICOM files, a name out of `SYNTAXES`; None to write a description of each volume
+            in place of its file, from which it is drawn when it is read.
         workers: Number of processes that draw and write volumes.
         progress: Called after each volume with the step, the volumes done and their number; None for silence.
 
@@ -64,9 +66,17 @@ def write_world(
         The folder.
 
     Raises:
-        UserError: The syntax is unknown or a library is missing; or `folder` exists and may not be replaced.
+        UserError: The syntax is unknown or a library is missing; faults are asked for without DICOM files, which have
+            them; or `folder` exists and may not be replaced.
     """
-    check_libraries(syntax)
+    if syntax is not None:
+        check_libraries(syntax)
+    elif faults:
+        raise UserError(
+            "faults are planted in DICOM files, and none are written",
+            where="faults",
+            fix="Write the volumes as files, or leave the faults out.",
+        )
     cases = world.cases()
     plan = plan_faults(cases) if faults else Faults()
     folder = Path(folder)
@@ -97,56 +107,29 @@ def _in_processes(write: Callable[[Case], Drawn], cases: Sequence[Case], workers
         yield from pool.map(write, cases)
 
 
-def _write_one(case: Case, *, plan: Faults, folder: Path, syntax: str) -> Drawn:
+def _write_one(case: Case, *, plan: Faults, folder: Path, syntax: str | None) -> Drawn:
     phantom = draw(case)
     drawn = stated(phantom, plan)
-    write_dicom(phantom, drawn, folder / MANIFESTS[case.patient.split] / paths_of(case)[0], syntax)
+    path = folder / MANIFESTS[case.patient.split] / paths_of(case)[0]
+    if syntax is None:
+        path.parent.mkdir(parents=True)
+        write_json(description_of(case), path.with_name(path.stem + SUFFIX))
+    else:
+        write_dicom(phantom, drawn, path, syntax)
     return drawn
 
 
-def _specification(world: World, *, faults: bool, syntax: str) -> Any:
+def _specification(world: World, *, faults: bool, syntax: str | None) -> Any:
     made = {"world": to_jsonable(world), "faults": faults, "syntax": syntax}
     return json.loads(json.dumps(made))
-
-
-def world_from(spec: Mapping[str, Any], *, where: str = "phantom") -> World:
-    """Read the world that a study file specifies.
-
-    Args:
-        spec: The keys of `World`; `layout`, `faults` and `syntax` are left to the caller.
-        where: The place of the specification, for messages.
-
-    Returns:
-        The world.
-
-    Raises:
-        UserError: A key is unknown or a value is not allowed.
-
-    Example:
-        >>> world_from({"layout": "bcs-dbt", "vendors": ["B"], "patients": 4}).vendors
-        ('B',)
-    """
-    known = [field.name for field in fields(World)]
-    values: dict[str, Any] = {}
-    for key, value in spec.items():
-        if key in ("layout", "faults", "syntax"):
-            continue
-        if key not in known:
-            near = near_matches(key, known)
-            hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
-            raise UserError(f"a tomosynthesis phantom has no '{key}'", where=where, fix=hint)
-        values[key] = tuple(value) if isinstance(value, list) else value
-    try:
-        return World(**values)
-    except (TypeError, AttributeError) as error:
-        raise UserError(f"a phantom cannot be made from this specification ({error})", where=where) from error
 
 
 def make_phantom_world(spec: Mapping[str, Any], folder: str | Path, *, where: str = "phantom") -> Path:
     """Return the folder of a world for the reader 'bcs-dbt'; draw it only where it does not exist yet.
 
     Args:
-        spec: The specification as `world_from` reads it, with `faults` and `syntax` as in `write_world`.
+        spec: The specification as `world_from` reads it, with `faults` and `syntax` as in `write_world`; `on_demand`
+            stands for no syntax.
         folder: The folder of the world; an earlier phantom with another specification is replaced.
         where: The place of the specification, for messages.
 
@@ -157,7 +140,8 @@ def make_phantom_world(spec: Mapping[str, Any], folder: str | Path, *, where: st
         UserError: The specification is not allowed; or `folder` holds something other than a phantom.
     """
     world = world_from(spec, where=where)
-    faults, syntax = bool(spec.get("faults", False)), str(spec.get("syntax", "jpeg-ls"))
+    faults = bool(spec.get("faults", False))
+    syntax = None if spec.get("on_demand", False) else str(spec.get("syntax", "jpeg-ls"))
     folder = Path(folder)
     try:
         held = json.loads((folder / MARK).read_text(encoding="utf-8"))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
-from elsewhere.errors import UserError, unknown_name
+from elsewhere.errors import UserError, near_matches, unknown_name
 
 REAL_ROWS = 2457
 REAL_SLICES = 73
@@ -217,6 +218,39 @@ class World:
             The volumes, patient by patient.
         """
         return [case for patient in self.people() for case in patient.cases()]
+
+
+def world_from(spec: Mapping[str, Any], *, where: str = "phantom") -> World:
+    """Read the world that a study file specifies.
+
+    Args:
+        spec: The keys of `World`; `layout`, `faults`, `syntax` and `on_demand` are left to the caller.
+        where: The place of the specification, for messages.
+
+    Returns:
+        The world.
+
+    Raises:
+        UserError: A key is unknown or a value is not allowed.
+
+    Example:
+        >>> world_from({"layout": "bcs-dbt", "vendors": ["B"], "patients": 4}).vendors
+        ('B',)
+    """
+    known = [field.name for field in fields(World)]
+    values: dict[str, Any] = {}
+    for key, value in spec.items():
+        if key in ("layout", "faults", "syntax", "on_demand"):
+            continue
+        if key not in known:
+            near = near_matches(key, known)
+            hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
+            raise UserError(f"a tomosynthesis phantom has no '{key}'", where=where, fix=hint)
+        values[key] = tuple(value) if isinstance(value, list) else value
+    try:
+        return World(**values)
+    except (TypeError, AttributeError) as error:
+        raise UserError(f"a phantom cannot be made from this specification ({error})", where=where) from error
 
 
 def _dealt(shares: Sequence[float], names: Sequence[str], n: int) -> list[str]:

@@ -50,7 +50,8 @@ def _mri_cohort(spec: Mapping[str, Any], cache: Path | None, *, where: str) -> t
 
 
 def _tomosynthesis_cohort(spec: Mapping[str, Any], cache: Path | None, *, where: str) -> tuple[Cohort, str]:
-    from elsewhere.phantom.tomosynthesis_layout import make_phantom_world, world_from
+    from elsewhere.phantom.tomosynthesis_layout import make_phantom_world
+    from elsewhere.phantom.tomosynthesis_patients import world_from
 
     vendors = world_from(spec, where=where).vendors
     name = vendors[0] if len(vendors) == 1 else ""

@@ -131,14 +131,14 @@ def _add_vendor(cases: pd.DataFrame, folder: Path) -> list[str]:
             where=str(folder),
             fix="Read the folder with volumes too.",
         )
-    from elsewhere.inputs.tomosynthesis.header import read_header
+    from elsewhere.inputs.tomosynthesis.source import maker_of
 
     vendors, unread = [], 0
     for image in cases["image"]:
         name = ""
         if isinstance(image, str) and image:
             try:
-                name = read_header(folder / image).maker
+                name = maker_of(folder / image)
             except UserError:
                 unread += 1
         vendors.append(name or None)

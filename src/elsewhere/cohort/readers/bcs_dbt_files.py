@@ -32,7 +32,7 @@ PATH_IDS = ("PatientID", "StudyUID", "View")
 PATH_COLUMNS = ("descriptive_path", "classic_path")
 NAMED = 5
 """How many files or volumes a warning names."""
-_ENDINGS = (".dcm", ".dicom")
+_ENDINGS = (".dcm", ".dicom", ".volume.json")
 _NUMBERED = re.compile(r"(?:im|img|image|i)?[-_]?\d[\d.\-]*", re.IGNORECASE)
 _TOOL_NA = re.compile(r"-na(?=-)")
 _MODALITY = re.compile(r"^[a-z]{2,4}_(?=\d+\.\d)")

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,6 +18,8 @@ import numpy.typing as npt
 from elsewhere.errors import UserError, near_matches
 from elsewhere.inputs.source import LESION_BOX, LESIONS, CaseRow, sources
 from elsewhere.inputs.tomosynthesis.cache import VolumeCache, default_cache
+from elsewhere.inputs.tomosynthesis.described import SUFFIX, DescribedVolume
+from elsewhere.inputs.tomosynthesis.header import read_header
 from elsewhere.inputs.tomosynthesis.pictures import SUFFIXES, PictureVolume
 from elsewhere.inputs.tomosynthesis.stored import (
     ArrayVolume,
@@ -251,7 +254,8 @@ class TomosynthesisSource:
         """Make the source of the volumes that a cohort's rows name in `image`. No file is opened yet.
 
         An image with the suffix of a picture is a single slice (`orig_height` and `orig_width` are the size of the
-        slice that it was made of); any other is a DICOM file.
+        slice that it was made of); one that ends with '.volume.json' describes a volume that is made when it is read;
+        any other is a DICOM file.
 
         Args:
             rows: The rows of one or several cohorts; a row without `image`, or of another `modality`, is left out.
@@ -268,11 +272,12 @@ class TomosynthesisSource:
                 continue
             path, side = row.file(image), side_by_name(row.values)
             picture = path.suffix.lower() in SUFFIXES
-            volumes[row.name] = (
-                PictureVolume(path, side_by_name=side, original=_original(row.values))
-                if picture
-                else DicomStored(path, side_by_name=side, cache=cache)
-            )
+            if picture:
+                volumes[row.name] = PictureVolume(path, side_by_name=side, original=_original(row.values))
+            elif path.name.lower().endswith(SUFFIX):
+                volumes[row.name] = DescribedVolume(None, where=path, cache=cache)
+            else:
+                volumes[row.name] = DicomStored(path, side_by_name=side, cache=cache)
             truths[row.name] = truth_of(row.values, one_slice=picture)
         return cls(volumes, truths)
 
@@ -293,9 +298,7 @@ class TomosynthesisSource:
         if not 1 <= scale <= 16:
             raise UserError(f"the scale is {scale}", fix="Give a whole number from 1 to 16.")
         volumes = {
-            case: DicomStored(one.path, side_by_name=one.side_by_name, cache=one.cache, scale=scale)
-            if isinstance(one, DicomStored)
-            else one
+            case: one.reduced(scale) if isinstance(one, DicomStored | DescribedVolume) else one
             for case, one in self._volumes.items()
         }
         return TomosynthesisSource(volumes, self._truths)
@@ -470,7 +473,9 @@ class TomosynthesisSource:
         return TomosynthesisView(self, cases=cases, hidden=hidden, sees=sees)
 
     def pack(self, folder: Path, cases: Cases, *, with_truth: bool) -> None:
-        """Write one pack per case, at the resolution of this source (`reduced` makes it smaller); a picture stays a file.
+        """Write one pack per case, at the resolution of this source (`reduced` makes it smaller).
+
+        A picture stays a file; of a described volume only its description is written.
 
         Args:
             folder: An empty folder.
@@ -489,6 +494,8 @@ class TomosynthesisSource:
                 file = f"{number:06d}{volume.path.suffix.lower()}"
                 shutil.copyfile(volume.path, folder / file)
                 index[case] |= {"file": file, "side": volume.side_by_name, "original": volume.original}
+            elif isinstance(volume, DescribedVolume):
+                index[case] |= {"described": dict(volume.content), "scale": volume.scale}
             else:
                 write_pack(folder / f"{number:06d}.zip", volume.stack())
                 index[case]["facts"] = volume.facts().to_dict()
@@ -521,6 +528,45 @@ class TomosynthesisSource:
                 f"the packed volumes cannot be read ({error})", where=str(path), fix="Pack them again."
             ) from error
         return cls(volumes, truths)
+
+    def prepare(
+        self,
+        cases: Iterable[str],
+        *,
+        threads: int = 1,
+        progress: Callable[[str, int, int], None] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Bring volumes into the cache, several at a time, so that no training waits for a decoder.
+
+        It ends where the cache's limit is reached. A volume that cannot be read is left to
+        the training that asks for it, which reports the reason.
+
+        Args:
+            cases: The cases ("DATASET/case_id").
+            threads: How many volumes are read at one time.
+            progress: Called with what is done, how much of it and how much there is.
+            stop: Asked before each volume; True ends the preparation.
+        """
+        volumes = [
+            one
+            for one in map(self._volumes.get, dict.fromkeys(cases))
+            if isinstance(one, DicomStored | DescribedVolume | PackedVolume)
+        ]
+        limit = min((volume.cache.most_bytes for volume in volumes), default=0)
+        held = 0
+
+        def read(volume: DicomStored | DescribedVolume | PackedVolume) -> int:
+            try:
+                return 0 if stop() or held > limit else volume.stack().nbytes
+            except UserError:
+                return 0
+
+        with ThreadPoolExecutor(max(1, threads)) as pool:
+            for done, size in enumerate(pool.map(read, volumes), start=1):
+                held += size
+                if progress:
+                    progress("volumes", done, len(volumes))
 
     def portable(self, cases: Iterable[str]) -> TomosynthesisSource:
         """Return some cases; files travel as their paths, which every node must be able to read.
@@ -582,6 +628,23 @@ def side_by_name(values: Mapping[str, Any]) -> str:
     return ""
 
 
+def maker_of(path: Path) -> str:
+    """Read who made the machine of a volume.
+
+    Args:
+        path: A DICOM file, or a description of a volume.
+
+    Returns:
+        The maker; "" where the file does not say.
+
+    Raises:
+        UserError: The file cannot be read.
+    """
+    if path.name.lower().endswith(SUFFIX):
+        return DescribedVolume(None, where=path, cache=default_cache()).maker
+    return read_header(path).maker
+
+
 def truth_of(values: Mapping[str, Any], *, one_slice: bool = False) -> Truth:
     """Read the lesions and the finding of a cohort's row.
 
@@ -624,6 +687,11 @@ def _unpacked(folder: Path, about: Mapping[str, Any], cache: VolumeCache) -> Vol
             raise ValueError(f"'{file}' is no file of this folder")
         size = None if original is None else (int(original[0]), int(original[1]))
         return PictureVolume(folder / file, side_by_name=str(about["side"]), original=size)
+    if "described" in about:
+        content = about["described"]
+        if not isinstance(content, dict):
+            raise TypeError("a description of a volume is no object")
+        return DescribedVolume(content, where=folder / INDEX, cache=cache, scale=int(about["scale"]))
     return PackedVolume(
         folder / f"{int(about['number']):06d}.zip",
         facts=Facts.from_dict(about["facts"]),

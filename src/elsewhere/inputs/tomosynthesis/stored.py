@@ -35,6 +35,17 @@ class DicomStored:
     def __init__(self, path: Path, *, side_by_name: str, cache: VolumeCache, scale: int = 1) -> None:
         self.path, self.side_by_name, self.cache, self.scale = path, side_by_name, cache, scale
 
+    def reduced(self, scale: int) -> DicomStored:
+        """Return the same volume with smaller stored slices.
+
+        Args:
+            scale: Original pixels per stored pixel, along each axis.
+
+        Returns:
+            The volume.
+        """
+        return DicomStored(self.path, side_by_name=self.side_by_name, cache=self.cache, scale=scale)
+
     def pixels(self) -> Pixels:
         """Open the file.
 

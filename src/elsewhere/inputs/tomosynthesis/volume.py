@@ -256,7 +256,7 @@ def examine(pixels: Pixels, *, side_by_name: str = "", scale: int = 1) -> Facts:
     breast = find_breast(samples())
     turned = bool(side and side_by_name and side != side_by_name)
     box = repair_box(breast.box, rows=rows, columns=columns) if turned else breast.box
-    box = _on_grid(box, rows=rows, columns=columns, step=scale)
+    box = box_on_grid(box, rows=rows, columns=columns, step=scale)
     notes = list(pixels.notes)
     if pixels.window is None:
         notes.append("the header states no usable window: it was taken from the percentiles of the breast")
@@ -335,7 +335,21 @@ def _identity(shape: tuple[int, int, int], prints: Iterable[str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _on_grid(box: Box, *, rows: int, columns: int, step: int) -> Box:
-    """The smallest box around another whose start is a multiple of the step, and whose size too unless the edge cuts."""
+def box_on_grid(box: Box, *, rows: int, columns: int, step: int) -> Box:
+    """Widen a box so that it starts at a multiple of a step, and has a multiple of it as its size unless the edge cuts.
+
+    Args:
+        box: x0, y0, x1, y1, half-open.
+        rows: Rows of the slice.
+        columns: Columns of the slice.
+        step: Original pixels per stored pixel.
+
+    Returns:
+        The box.
+
+    Example:
+        >>> box_on_grid((3, 4, 10, 9), rows=9, columns=30, step=4)
+        (0, 4, 12, 9)
+    """
     x0, y0 = box[0] // step * step, box[1] // step * step
     return x0, y0, min(columns, -(-box[2] // step) * step), min(rows, -(-box[3] // step) * step)
