@@ -54,6 +54,7 @@ def test_a_world_of_descriptions_reads_like_one_of_files(tmp_path, cache):
             for at, (a, b) in enumerate(zip(ours.breast, theirs.breast, strict=True))
         )
         assert np.array_equal(whole[0][y0:y1, x0:x1], whole[1][y0:y1, x0:x1])
+    assert json.loads((tmp_path / "described" / "planted.json").read_text())["faults"] == {}
     sizes = [path.stat().st_size for path in (tmp_path / "described").rglob("*.volume.json")]
     assert len(sizes) == len(WORLD.cases()) and max(sizes) < 1000
 

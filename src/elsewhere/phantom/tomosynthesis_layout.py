@@ -89,8 +89,11 @@ def write_world(
                 progress("drawing volumes", at + 1, len(cases))
         for name, table in tables_of(drawn).items():
             write_table(table, staged / name)
-        write_table(truth_of(drawn), staged / "truth.csv")
-        write_json(planted(world, drawn, plan), staged / PLANTED)
+        truth, content = truth_of(drawn), planted(world, drawn, plan)
+        if syntax is None:  # there are no headers that could have a tag
+            truth, content["faults"] = truth.drop(columns=["laterality_tag", "turned"]), {}
+        write_table(truth, staged / "truth.csv")
+        write_json(content, staged / PLANTED)
         write_json(_specification(world, faults=faults, syntax=syntax), staged / MARK)
     return folder
 
