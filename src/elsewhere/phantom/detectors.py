@@ -570,13 +570,13 @@ def scores_on_scale(logit: FloatArray, scale: str) -> FloatArray:
     """
     share: FloatArray = 1.0 / (1.0 + np.exp(-np.asarray(logit, dtype=np.float64)))
     if scale == "0-1":
-        return np.round(share, 6)
+        return share.round(6)
     if scale == "0-100":
-        return np.round(100.0 * share, 2)
+        return (100.0 * share).round(2)
     if scale == "percentile":
         below = np.searchsorted(np.sort(logit), logit, side="right").astype(np.float64)
         ranks: FloatArray = below / max(1, logit.size)
-        return np.round(ranks, 6)
+        return ranks.round(6)
     if scale == "logarithm":
         return np.round(np.log(share), 6)
     raise UserError(f"'{scale}' is no scale of scores", where="scale", fix=f"One of {', '.join(SCALES)}.")

@@ -42,7 +42,7 @@ def write_detectors(made: DetectorTables, folder: str | Path, *, replace: bool =
 
     Example:
         >>> import tempfile
-        >>> from elsewhere.phantom.detectors import DetectorWorld
+        >>> from elsewhere.phantom.detectors import DetectorWorld, draw_detectors
         >>> made = draw_detectors(DetectorWorld(patients=4, finders=2))
         >>> folder = write_detectors(made, Path(tempfile.mkdtemp()) / "finders")
         >>> sorted(path.name for path in (folder / "phase1" / "test").iterdir())
@@ -78,7 +78,7 @@ def planted_in(made: DetectorTables) -> dict[str, object]:
         The drop with the number of lesions that each finder loses by it, and the finders.
 
     Example:
-        >>> from elsewhere.phantom.detectors import DetectorWorld
+        >>> from elsewhere.phantom.detectors import DetectorWorld, draw_detectors
         >>> planted_in(draw_detectors(DetectorWorld(patients=4, finders=1)))["drop"]
         {'share': 0.0, 'vendor': 'B', 'breast_density': ['C', 'D'], 'lesions': {'alpha': 0}}
     """
