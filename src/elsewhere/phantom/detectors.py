@@ -578,5 +578,6 @@ def scores_on_scale(logit: FloatArray, scale: str) -> FloatArray:
         ranks: FloatArray = below / max(1, logit.size)
         return ranks.round(6)
     if scale == "logarithm":
-        return np.round(np.log(share), 6)
+        logarithm: FloatArray = np.log(share)
+        return logarithm.round(6)
     raise UserError(f"'{scale}' is no scale of scores", where="scale", fix=f"One of {', '.join(SCALES)}.")
