@@ -86,6 +86,7 @@ MAY_USE = {
         "privacy",
         "protocols",
         "statistics",
+        "ensembles",
         "inputs",
         "cohort",
         "predictions",
@@ -137,7 +138,12 @@ MAY_USE = {
 }
 """What each room may use beside itself. The engine finds the training by its name when it trains."""
 LAYERS = {
-    "analysis": {"result": set(), "ranking": {"result"}, "study": {"result", "ranking"}},
+    "analysis": {
+        "result": set(),
+        "ranking": {"result"},
+        "merging": {"result", "ranking"},
+        "study": {"result", "ranking"},
+    },
     "report": {
         "page": set(),
         "result": {"page"},
