@@ -162,6 +162,7 @@ LAYERS = {
         "accept": {"advice"},
         "check": {"advice", "output"},
         "rank": {"advice"},
+        "merge": {"advice"},
         "demo": {"output", "run", "score", "summarise"},
     },
 }

@@ -134,7 +134,8 @@ def gather(
     lesions = None
     if cohort is not None:
         cases = case_frame(cohort, ScoreOptions())
-        volume_ids, patients = cases["case_id"].astype(str).tolist(), cases["patient_id"].astype(str).tolist()
+        volume_ids += cases["case_id"].astype(str).tolist()
+        patients += cases["patient_id"].astype(str).tolist()
         lesions = _lesions(lesion_frame(cohort, cases))
     listed = len(volume_ids)
     row = rows_of(pool["case_id"], pd.Index(volume_ids, dtype="string"))
