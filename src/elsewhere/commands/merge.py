@@ -175,6 +175,15 @@ def merge(
 
     Raises:
         UserError: There is nothing to choose by, fewer than two teams could be read, or an option does not fit.
+
+    Example:
+        >>> import tempfile
+        >>> place = Path(tempfile.mkdtemp())
+        >>> for name, x in (("a.csv", 10), ("b.csv", 12)):
+        ...     row = {"case_id": "s/lcc", "x": x, "y": 9, "width": 40, "height": 40, "z": 4, "depth": 2, "score": 0.9}
+        ...     pd.DataFrame([row]).to_csv(place / name, index=False)
+        >>> merge([place / "a.csv", place / "b.csv"], setting="published").boxes.table["x"].tolist()
+        [11.0]
     """
     check_choices(on_invalid=on_invalid, matching=None)
     inputs = (*predictions, *test_predictions, cohort, report_on)

@@ -19,13 +19,15 @@ import pandas as pd
 from elsewhere._version import __version__
 from elsewhere.analysis.merging.search import Search, search_settings
 from elsewhere.analysis.merging.settings import MergeSetting, all_settings, published
-from elsewhere.analysis.merging.team_boxes import (
-    MergeOptions,
-    TeamBoxes,
-    fit_scales,
-    gather,
-    merge_boxes,
+from elsewhere.analysis.merging.sides import (
+    Side,
+    counted,
+    other_range,
+    scale_notes,
+    shared_patients,
+    side_of,
 )
+from elsewhere.analysis.merging.team_boxes import MergeOptions, fit_scales, gather, merge_boxes, scaled
 from elsewhere.analysis.merging.teams import (
     TEST,
     VALIDATION,
@@ -39,23 +41,18 @@ from elsewhere.analysis.result.assessment import ids_of
 from elsewhere.analysis.result.inputs import Progress, choose_protocol
 from elsewhere.analysis.result.part import Part
 from elsewhere.cohort import Cohort
-from elsewhere.ensembles.normalisation import ScoreScale
 from elsewhere.errors import UserError, unknown_name
-from elsewhere.predictions import Predictions, ReadOptions
+from elsewhere.predictions import ReadOptions
 from elsewhere.predictions.boxes import BoxPredictions
 from elsewhere.privacy import Redactor
 from elsewhere.protocols import Protocol
-from elsewhere.scoring.prepared import Prepared, prepare
-from elsewhere.scoring.task import ScoreOptions, tasks
+from elsewhere.scoring.prepared import Prepared
+from elsewhere.scoring.task import tasks
 from elsewhere.statistics.differences import difference_independent
-from elsewhere.statistics.estimates import estimate_all
-from elsewhere.statistics.paired import compare_pair
 from elsewhere.statistics.resampling import Resampling
 from elsewhere.tables.identifiers import read_folders, read_ids
 
 _BEST_SHOWN = 10
-_OUTSIDE = 0.1
-_FEW_VOLUMES = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,49 +126,6 @@ class Merged:
     redactor: Redactor
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Side:
-    """The volumes of one role with the boxes of all teams, and what merges to them."""
-
-    part: Part
-    boxes: TeamBoxes
-    singles: Mapping[str, Prepared]
-    protocol: Protocol
-    resampling: Resampling
-    metrics: tuple[str, str, str]
-
-    def judge(self, said: Predictions) -> Prepared:
-        task = tasks.get("detection")
-        options = ScoreOptions(on_invalid="worst")
-        return prepare(task.score(self.part.cohort, said, self.protocol, options), options)
-
-    def estimates(self, ready: Prepared, *, all_metrics: bool = False) -> dict[str, Any]:
-        wanted = self.metrics if all_metrics else self.metrics[:1]
-        found = estimate_all(
-            ready.evaluator,
-            ready.partition,
-            rules=self.protocol.interval,
-            resampling=self.resampling,
-            metrics=wanted,
-        )
-        return {name: estimate.to_dict() for name, estimate in found.items()}
-
-    def value(self, ready: Prepared) -> float:
-        weights = np.ones((1, ready.evaluator.n_clusters), dtype=np.uint16)
-        return float(ready.evaluator.evaluate(weights)[0, ready.evaluator.index(self.metrics[0])])
-
-    def paired(self, a: Prepared, b: Prepared) -> dict[str, Any]:
-        rows = compare_pair(
-            a.evaluator,
-            b.evaluator,
-            a.partition,
-            rules=self.protocol.interval,
-            resampling=self.resampling,
-            metrics=[self.metrics[0]],
-        )
-        return rows[self.metrics[0]].to_dict()
-
-
 def merge_teams(inputs: MergeInputs, choice: MergeChoice) -> Merged:
     """Merge the boxes of several teams, and judge the merge on volumes that had no part in the choice.
 
@@ -205,10 +159,19 @@ def merge_teams(inputs: MergeInputs, choice: MergeChoice) -> Merged:
         return _without_truth(teams, choice, options, warnings)
     protocol = choose_protocol(tasks.get("detection"), inputs.protocol, first.cohort.reader)
     sides = {
-        role: _side(role, part, teams, protocol, choice) for role, part in parts.items() if part is not None
+        role: side_of(
+            role,
+            part,
+            teams,
+            protocol,
+            resampling=_resampling(part, protocol, choice),
+            progress=choice.progress,
+        )
+        for role, part in parts.items()
+        if part is not None
     }
-    warnings += _shared_patients(sides)
-    warnings += [text for role, side in sides.items() for text in _counted(role, side.boxes)]
+    warnings += shared_patients(sides)
+    warnings += [text for role, side in sides.items() for text in counted(role, side.boxes)]
     fitted = sides.get(VALIDATION) or sides[TEST]
     searched = None
     if choice.setting is None:
@@ -219,9 +182,9 @@ def merge_teams(inputs: MergeInputs, choice: MergeChoice) -> Merged:
     scales = (searched.scales if searched else {}).get(setting.normalisation) or fit_scales(
         fitted.boxes, setting.normalisation
     )
-    warnings += _scale_notes(names, scales)
+    warnings += scale_notes(names, scales)
     if len(sides) == 2:
-        warnings += _other_range(sides)
+        warnings += other_range(sides)
     boxes = {
         role: merge_boxes(side.boxes, setting, scales=scales, options=options) for role, side in sides.items()
     }
@@ -229,6 +192,10 @@ def merge_teams(inputs: MergeInputs, choice: MergeChoice) -> Merged:
     of_study = published(setting.vote)
     if setting != of_study:
         part["published"] = _published(sides, of_study, fitted, searched, options)
+    if choice.floor:
+        part["boxes_below_floor"] = {
+            role: int((scaled(side.boxes, scales) < choice.floor).sum()) for role, side in sides.items()
+        }
     part["normalisation_notes"] = [
         f"{name} {scale.note}" for name, scale in zip(names, scales, strict=True) if scale.note
     ]
@@ -275,88 +242,17 @@ def _weights(names: Sequence[str], given: Mapping[str, float]) -> tuple[float, .
     return tuple(float(given.get(name, 1.0)) for name in names) if given else None
 
 
-def _side(role: str, part: Part, teams: ReadTeams, protocol: Protocol, choice: MergeChoice) -> _Side:
-    said = teams.boxes[role]
-    boxes = gather(said, protocol.detection, cohort=part.cohort)
-    task = tasks.get("detection")
-    names = [spec.name for spec in task.metrics(protocol)]
-    primary, secondary, metric = names[0], names[-2], names[-1]
-    resampling = Resampling(
+def _resampling(part: Part, protocol: Protocol, choice: MergeChoice) -> Resampling:
+    return Resampling(
         key=part.cohort.hash,
         seed=choice.seed,
         resamples=protocol.interval.resamples if choice.resamples is None else choice.resamples,
         threads=choice.threads,
     )
-    side = _Side(
-        part=part, boxes=boxes, singles={}, protocol=protocol, resampling=resampling, metrics=(metric, primary, secondary)
-    )  # fmt: skip
-    singles = {}
-    for number, (name, one) in enumerate(said.items()):
-        singles[name] = side.judge(one)
-        if choice.progress:
-            choice.progress(f"scoring teams, {role}", number + 1, len(said))
-    return _Side(**{**vars(side), "singles": singles})
-
-
-def _shared_patients(sides: Mapping[str, _Side]) -> list[str]:
-    if len(sides) < 2:
-        return []
-    first, second = (set(side.part.cohort.cases["patient_id"].astype(str)) for side in sides.values())
-    shared = len(first & second)
-    if not shared:
-        return []
-    return [
-        f"{shared} patients are in both cohorts, though with other volumes: the test is not independent of the choice."
-    ]
-
-
-def _counted(role: str, boxes: TeamBoxes) -> list[str]:
-    """Sentences about boxes that are left out, and about teams that cover few volumes."""
-    texts = []
-    for name, count in boxes.invalid.items():
-        if count:
-            texts.append(f"{name}, {role}: {count} invalid boxes are left out of the merge.")
-    flat = int(((boxes.boxes.width <= 0) | (boxes.boxes.height <= 0)).sum())
-    if flat:
-        texts.append(f"{role}: {flat} boxes without width or height are left out of the merge.")
-    covered = np.array(
-        [np.unique(boxes.boxes.volume[boxes.boxes.model == team]).size for team in range(len(boxes.names))]
-    )
-    usual = float(np.median(covered))
-    for name, volumes in zip(boxes.names, covered.tolist(), strict=True):
-        if volumes == 0:
-            texts.append(f"{name}, {role}: no boxes. The team still counts as one that found nothing.")
-        elif volumes < _FEW_VOLUMES * usual:
-            texts.append(
-                f"{name}, {role}: boxes in {volumes} volumes, where half of the teams have boxes in {usual:g} or more; it "
-                "may not have been run on all."
-            )
-    return texts
-
-
-def _scale_notes(names: Sequence[str], scales: Sequence[ScoreScale]) -> list[str]:
-    return [f"{name} {scale.note}." for name, scale in zip(names, scales, strict=True) if scale.note]
-
-
-def _other_range(sides: Mapping[str, _Side]) -> list[str]:
-    """Teams whose test scores lie outside the range of their validation scores."""
-    texts = []
-    validation, test = sides[VALIDATION].boxes, sides[TEST].boxes
-    for team, name in enumerate(validation.names):
-        known, new = validation.scores_of(team), test.scores_of(team)
-        if not known.size or not new.size:
-            continue
-        share = float(((new < known.min()) | (new > known.max())).mean())
-        if share > _OUTSIDE:
-            texts.append(
-                f"{name}: {share:.0%} of its test scores lie outside the range of its validation scores, so that one scale "
-                "may not fit both."
-            )
-    return texts
 
 
 def _judged(
-    sides: Mapping[str, _Side],
+    sides: Mapping[str, Side],
     boxes: Mapping[str, BoxPredictions],
     setting: MergeSetting,
     searched: Search | None,
@@ -412,7 +308,7 @@ def _judged(
     return made
 
 
-def _optimism(sides: Mapping[str, _Side], ready: Mapping[str, Prepared]) -> dict[str, Any]:
+def _optimism(sides: Mapping[str, Side], ready: Mapping[str, Prepared]) -> dict[str, Any]:
     """Validation minus test, with the 95 % interval of two independent sets of patients."""
     side = sides[VALIDATION]
     found = difference_independent(
@@ -433,9 +329,9 @@ def _optimism(sides: Mapping[str, _Side], ready: Mapping[str, Prepared]) -> dict
 
 
 def _published(
-    sides: Mapping[str, _Side],
+    sides: Mapping[str, Side],
     setting: MergeSetting,
-    fitted: _Side,
+    fitted: Side,
     searched: Search | None,
     options: MergeOptions,
 ) -> dict[str, Any]:
@@ -486,7 +382,7 @@ def _of_search(searched: Search) -> dict[str, Any]:
 
 
 def _summary(
-    sides: Mapping[str, _Side],
+    sides: Mapping[str, Side],
     part: dict[str, Any],
     teams: ReadTeams,
     choice: MergeChoice,
@@ -538,7 +434,7 @@ def _without_truth(
     boxes = gather(teams.boxes[TEST], DBTEX_CODE.detection)
     scales = fit_scales(boxes, setting.normalisation)
     made = merge_boxes(boxes, setting, scales=scales, options=options)
-    warnings += [*_counted("all volumes", boxes), *_scale_notes(boxes.names, scales)]
+    warnings += [*counted("all volumes", boxes), *scale_notes(boxes.names, scales)]
     summary: dict[str, Any] = {
         "elsewhere": __version__,
         "task": "detection",

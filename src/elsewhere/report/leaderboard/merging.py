@@ -175,7 +175,9 @@ def _setting(part: Mapping[str, Any]) -> Facts:
                 (title, text(words.get(str(value), f"{value:g}" if isinstance(value, float) else value)))
             )
     if as_float(part.get("floor")):
-        items.append(("Score floor", num(part["floor"])))
+        below = part.get("boxes_below_floor") or {}
+        sub = ", ".join(f"{count(number)} boxes below it, {role}" for role, number in below.items())
+        items.append(("Score floor", num(part["floor"], sub=sub)))
     weights = part.get("weights") or {}
     if weights:
         items.append(("Weights", text(", ".join(f"{name} {float(w):g}" for name, w in weights.items()))))
