@@ -1,0 +1,237 @@
+"""The figures of merit of a reader study, with and without each patient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.errors import UserError, unknown_name
+from elsewhere.scoring.reader_study.study import ReaderStudy
+from elsewhere.statistics.localisation import Figure, LesionTruth, Marks, figure_sums, ratings_of
+from elsewhere.statistics.mrmc import FigureMatrix
+
+FloatArray = npt.NDArray[np.float64]
+LeftOut = Literal["patient", "case"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureOfMerit:
+    """A figure of merit of a reader.
+
+    Args:
+        name: Its name in options and results.
+        title: What a table calls it.
+        about: What it measures, as a clause.
+        paradigm: The paradigm that it needs; None for any.
+        needs_normal: Whether it needs cases without a lesion.
+        bounds: The smallest and the largest value; None for none.
+        higher_is_better: Whether a higher value is better.
+        other_names: Further names that a user may write.
+    """
+
+    name: str
+    title: str
+    about: str
+    paradigm: Literal["ROC", "FROC"] | None = "FROC"
+    needs_normal: bool = True
+    bounds: tuple[float, float | None] = (0.0, 1.0)
+    higher_is_better: bool = True
+    other_names: tuple[str, ...] = ()
+
+
+FIGURES_OF_MERIT = (
+    FigureOfMerit(
+        name="wafroc",
+        title="wAFROC",
+        about="lesions by weight against the highest non-lesion mark of each normal case",
+    ),
+    FigureOfMerit(
+        name="wafroc1",
+        title="wAFROC1",
+        about="lesions by weight against the highest non-lesion mark of every case",
+        needs_normal=False,
+    ),
+    FigureOfMerit(
+        name="afroc",
+        title="AFROC",
+        about="lesions against the highest non-lesion mark of each normal case",
+    ),
+    FigureOfMerit(
+        name="afroc1",
+        title="AFROC1",
+        about="lesions against the highest non-lesion mark of every case",
+        needs_normal=False,
+    ),
+    FigureOfMerit(
+        name="inferred_roc",
+        title="Inferred ROC AUC",
+        about="cases with a lesion against normal cases, each by its highest mark",
+        paradigm=None,
+        other_names=("hr-auc", "hrauc", "inferred-roc"),
+    ),
+    FigureOfMerit(
+        name="auroc",
+        title="ROC AUC",
+        about="cases with a lesion against normal cases, each by its rating",
+        paradigm="ROC",
+        other_names=("auc", "roc-auc", "wilcoxon"),
+    ),
+    FigureOfMerit(
+        name="max_llf",
+        title="Highest lesion localisation fraction",
+        about="the share of the lesions that have a mark",
+        needs_normal=False,
+        other_names=("maxllf",),
+    ),
+    FigureOfMerit(
+        name="max_nlf",
+        title="Highest non-lesion localisation fraction",
+        about="non-lesion marks per case",
+        needs_normal=False,
+        bounds=(0.0, None),
+        higher_is_better=False,
+        other_names=("maxnlf",),
+    ),
+)
+BY_NAME = {figure.name: figure for figure in FIGURES_OF_MERIT}
+
+
+def find_figure(name: str | None, paradigm: str) -> FigureOfMerit:
+    """Find a figure of merit by the name that a user wrote, and check that the study allows it.
+
+    Args:
+        name: The name, with hyphens or underscores; None for the usual one of the paradigm.
+        paradigm: The paradigm of the study.
+
+    Returns:
+        The figure of merit.
+
+    Raises:
+        UserError: The name is unknown, or the figure needs another paradigm.
+
+    Example:
+        >>> find_figure("HR-AUC", "FROC").title, find_figure(None, "ROC").name
+        ('Inferred ROC AUC', 'auroc')
+    """
+    if name is None:
+        return BY_NAME["auroc" if paradigm == "ROC" else "wafroc"]
+    plain = name.strip().casefold().replace("_", "-")
+    for figure in FIGURES_OF_MERIT:
+        if plain in (figure.name.replace("_", "-"), *figure.other_names):
+            if figure.paradigm not in (None, paradigm):
+                raise UserError(
+                    f"{figure.title} needs a study of the paradigm {figure.paradigm}, and this one is {paradigm}",
+                    where="--fom",
+                    fix="One rating per case has no places: use auroc."
+                    if paradigm == "ROC"
+                    else "Marks are not ratings of whole cases: use wafroc, or inferred_roc for the highest mark of a case.",
+                )
+            return figure
+    raise unknown_name("figure of merit", name, [figure.name for figure in FIGURES_OF_MERIT])
+
+
+def figure_matrix(
+    study: ReaderStudy, figure: FigureOfMerit, *, leave_out: LeftOut = "patient"
+) -> FigureMatrix:
+    """Compute a figure of merit of every reader with every treatment, and its covariance by the jackknife.
+
+    Args:
+        study: The reader study.
+        figure: The figure of merit.
+        leave_out: What the jackknife leaves out: 'patient' with all cases, or 'case'.
+
+    Returns:
+        The figures with the covariance of their errors.
+
+    Raises:
+        UserError: The figure is undefined for these cases, or without one of them.
+    """
+    _check_cases(study, figure)
+    cluster = (
+        study.patient_of_case if leave_out == "patient" else np.arange(study.truth.n_cases, dtype=np.int64)
+    )
+    shape = (len(study.treatments), len(study.readers[0]))
+    if len({len(row) for row in study.readers}) > 1:
+        numbers = ", ".join(
+            f"{treatment}: {len(row)}" for treatment, row in zip(study.treatments, study.readers, strict=True)
+        )
+        raise UserError(
+            f"the treatments have different numbers of readers ({numbers})",
+            fix="The analysis needs as many readers for each treatment: leave some out.",
+        )
+    values, rows = [], []
+    for pair in study.pairs():
+        value, without = value_without_each(figure, study.truth, study.marks[pair], cluster)
+        values.append(value)
+        rows.append(without)
+    cube = np.array(rows)
+    if not np.isfinite(cube).all():
+        what = "patient" if leave_out == "patient" and study.has_patients else "case"
+        raise UserError(
+            f"{figure.title} is undefined without one of the {what}s: a kind of case is there only once",
+            fix="It needs at least two cases with a lesion and two without, of different patients.",
+        )
+    return FigureMatrix.from_left_out(
+        np.array(values).reshape(shape),
+        cube.reshape(*shape, -1),
+        treatments=study.treatments,
+        readers=study.readers if study.nested else study.readers[0],
+        nested=study.nested,
+    )
+
+
+def value_without_each(
+    figure: FigureOfMerit, truth: LesionTruth, marks: Marks, cluster: npt.NDArray[np.int64]
+) -> tuple[float, FloatArray]:
+    """Compute a figure of merit of one reader, and its value without each patient that takes part in it.
+
+    Args:
+        figure: The figure of merit.
+        truth: The cases and their lesions.
+        marks: The marks of the reader.
+        cluster: The number of the patient of each case.
+
+    Returns:
+        The value, and one value per patient; a patient who has nothing that the figure counts has none.
+    """
+    n_clusters = int(cluster.max(initial=-1)) + 1
+    if figure.name in ("max_llf", "max_nlf"):
+        ratings = ratings_of(truth, marks)
+        if figure.name == "max_llf":
+            of = cluster[truth.case]
+            above = np.bincount(of, np.isfinite(ratings.of_lesion), n_clusters)
+            below = np.bincount(of, minlength=n_clusters).astype(float)
+        else:
+            above = np.bincount(cluster, ratings.n_false, n_clusters)
+            below = np.bincount(cluster, minlength=n_clusters).astype(float)
+        part = below > 0
+        left = below.sum() - below[part]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            without = np.where(left > 0, (above.sum() - above[part]) / left, np.nan)
+        return float(above.sum() / below.sum()), without
+    name = cast(Figure, "inferred_roc" if figure.name == "auroc" else figure.name)
+    sums = figure_sums(name, truth, marks, cluster_of_case=cluster, n_clusters=n_clusters)
+    return sums.value, sums.without_each()
+
+
+def _check_cases(study: ReaderStudy, figure: FigureOfMerit) -> None:
+    with_lesion = int((study.truth.n_lesions > 0).sum())
+    normal = study.truth.n_cases - with_lesion
+    if figure.name != "max_nlf" and with_lesion < 2:
+        raise UserError(
+            f"{with_lesion} cases have a lesion; {figure.title} needs at least two",
+            fix="Look at the truth: LesionID 0 stands for a case without a lesion.",
+        )
+    if figure.needs_normal and normal < 2:
+        one = (
+            "wafroc1 counts non-lesion marks of all cases"
+            if figure.paradigm == "FROC"
+            else "add normal cases"
+        )
+        raise UserError(
+            f"{normal} cases have no lesion; {figure.title} needs at least two",
+            fix=f"Without normal cases, {one}.",
+        )
