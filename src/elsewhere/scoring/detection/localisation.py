@@ -55,7 +55,7 @@ def localisation_specs() -> tuple[MetricSpec, ...]:
             higher_is_better=True,
             kind=MetricKind.LOCALISATION,
             interval=IntervalMethod.DELONG_LOGIT,
-            chance=0.5 if figure == "inferred_roc" else 0.0,
+            chance=0.5,
             rank_based=True,
             own_interval=True,
         )
