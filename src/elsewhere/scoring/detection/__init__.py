@@ -79,7 +79,17 @@ class DetectionTask(Task):
     resampling_units = ("patients", "volumes")
     label_scheme = VOLUMES
     needed_classes = frozenset({1})
-    lesion_columns = ("lesion_id", "x", "y", "width", "height", "slice", "volume_slices", "class")
+    lesion_columns = (
+        "lesion_id",
+        "x",
+        "y",
+        "width",
+        "height",
+        "slice",
+        "volume_slices",
+        "class",
+        "finding_id",
+    )
     case_columns = ("n_lesions", "n_detected")
     stored_columns = ("n_lesions", "n_detected", "n_boxes", "n_false_positives")
 
