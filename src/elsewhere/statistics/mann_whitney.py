@@ -12,14 +12,15 @@ the value without that cluster. With weights of 1 it is the AUROC of `auroc.py`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.statistics.auroc import AurocComponents
+from elsewhere.statistics.auroc import AurocComponents, expected_variance
 from elsewhere.statistics.evaluator import MannWhitneyInputs
+from elsewhere.statistics.measures import kish
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -214,3 +215,24 @@ def pair_sums(inputs: MannWhitneyInputs, *, n_clusters: int) -> PairSums:
         negative_weight=out[:, 3],
         own_pairs=out[:, 4],
     )
+
+
+def least_pair_variance(parts: AurocComponents, inputs: MannWhitneyInputs) -> float:
+    """Compute the variance below which a share of pairs of this size is not believed (ST-05a).
+
+    As `auroc.least_variance`: the expected variance of an AUROC of this size with as many independent items,
+    by Kish's number of their weights, times the design effect of the patients, which is at least 1.
+
+    Args:
+        parts: The components over patients.
+        inputs: The items.
+
+    Returns:
+        The variance.
+    """
+    n = int(inputs.positive.size)
+    alone = pair_sums(replace(inputs, cluster=np.arange(n)), n_clusters=n).components()
+    unclustered = alone.variance()[0] if alone is not None else math.nan
+    effect = parts.variance()[0] / unclustered if unclustered > 0.0 else 1.0
+    sizes = [kish(inputs.weight[side]) for side in (inputs.positive, ~inputs.positive)]
+    return max(effect, 1.0) * float(expected_variance(parts.value, *sizes))
