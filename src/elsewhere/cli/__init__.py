@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from elsewhere.cli import cohorts, explain, judging, merging, models, phantoms, scoring, studies
+from elsewhere.cli import cohorts, explain, judging, merging, models, phantoms, readers, scoring, studies
 from elsewhere.cli.apps import app
 from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.errors import (
@@ -42,6 +42,7 @@ __all__ = [
     "merging",
     "models",
     "phantoms",
+    "readers",
     "scoring",
     "studies",
 ]

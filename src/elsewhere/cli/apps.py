@@ -14,6 +14,7 @@ SECTIONS = {
         "accept",
         "check",
         "rank",
+        "readers",
         "compare",
         "equivalence",
         "diff",
@@ -23,7 +24,7 @@ SECTIONS = {
     ),
     "From image files to a report": ("plan", "run", "models", "predict", "explain", "check-bundle"),
     "Who was tested": ("cohort", "phantom"),
-    "What can be named": ("tasks", "protocols", "metrics", "readers", "recipes"),
+    "What can be named": ("tasks", "protocols", "metrics", "recipes"),
 }
 
 

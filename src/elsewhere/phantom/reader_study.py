@@ -14,11 +14,13 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy import special
 
 from elsewhere.errors import UserError
 from elsewhere.files import check_out_file, write_bytes
 from elsewhere.scoring.reader_study.study import Paradigm, ReaderStudy
+from elsewhere.scoring.reader_study.workbook import StudyTables
 from elsewhere.statistics.localisation import LesionTruth, Marks
 
 FloatArray = npt.NDArray[np.float64]
@@ -127,7 +129,7 @@ def draw_reader_study(world: ReaderWorld, rng: np.random.Generator) -> ReaderStu
     names = tuple(str(at + 1) for at in range(world.readers)) + ((MODEL,) if world.model else ())
     ratings = _ratings(world, patient[place_of], is_lesion, len(names), rng)
     lesion_number = np.where(is_lesion, np.arange(place_of.size), -1)
-    marks = {}
+    marks: dict[tuple[str, str], Marks] = {}
     for i, treatment in enumerate(world.treatments):
         for j, reader in enumerate(names):
             marked = (
@@ -146,8 +148,10 @@ def draw_reader_study(world: ReaderWorld, rng: np.random.Generator) -> ReaderStu
         case_ids=tuple(f"C{at + 1:04d}" for at in range(n_cases)),
         patient_of_case=patient.astype(np.int64),
         treatments=world.treatments,
-        readers=(names,) * len(world.treatments),
-        marks=marks,
+        readers=(names[: world.readers],) * len(world.treatments),
+        marks={pair: rows for pair, rows in marks.items() if pair[1] != MODEL},
+        model=MODEL if world.model else None,
+        model_marks={treatment: rows for (treatment, name), rows in marks.items() if name == MODEL},
     )
 
 
@@ -178,6 +182,33 @@ def _ratings(
         + np.sqrt(noise) * rng.normal(size=(treatments, readers, places))
     )
     return ratings
+
+
+def study_tables(study: ReaderStudy, *, form: Form = "newer") -> StudyTables:
+    """Make the three tables of a workbook, as text.
+
+    Args:
+        study: The study.
+        form: 'newer' with readers, modalities and paradigm in the truth, or 'older' without.
+
+    Returns:
+        Truth, lesion marks and non-lesion marks.
+
+    Example:
+        >>> made = study_tables(draw_reader_study(ReaderWorld(readers=2), np.random.default_rng(1)))
+        >>> list(made.lesion_marks.columns)
+        ['ReaderID', 'ModalityID', 'CaseID', 'LesionID', 'TP_Rating']
+    """
+    marks = _mark_rows(study, form)
+    truth, on_lesion, others = (
+        pd.DataFrame(
+            [[None if cell is None else str(cell) for cell in row] for row in rows[1:]],
+            columns=[str(name) for name in rows[0]],
+            dtype="str",
+        )
+        for rows in (_truth_rows(study, form), *marks.values())
+    )
+    return StudyTables(truth=truth, lesion_marks=on_lesion, non_lesion_marks=others)
 
 
 def write_reader_study(
@@ -226,7 +257,8 @@ def write_reader_study(
 
 def _truth_rows(study: ReaderStudy, form: Form) -> list[list[object]]:
     newer = form == "newer"
-    readers = ",".join(dict.fromkeys(name for row in study.readers for name in row))
+    names = dict.fromkeys(name for row in study.readers for name in row)
+    readers = ",".join([*names, *([study.model] if study.model else [])])
     header = ["CaseID", "LesionID", "Weight"]
     header += ["ReaderID", "ModalityID", "Paradigm"] if newer else []
     header += ["PatientID"] if study.has_patients else []
@@ -248,10 +280,11 @@ def _truth_rows(study: ReaderStudy, form: Form) -> list[list[object]]:
 def _mark_rows(study: ReaderStudy, form: Form) -> dict[str, list[list[object]]]:
     newer = form == "newer"
     columns: list[object] = ["ReaderID", "ModalityID", "CaseID"]
-    on_lesion = [[*columns, "LesionID", "TP_Rating" if newer else "LLRating"]]
-    elsewhere = [[*columns, "FP_Rating" if newer else "NLRating"]]
+    on_lesion: list[list[object]] = [[*columns, "LesionID", "TP_Rating" if newer else "LLRating"]]
+    elsewhere: list[list[object]] = [[*columns, "FP_Rating" if newer else "NLRating"]]
     numbers = lesion_numbers(study)
-    for (treatment, reader), marks in study.marks.items():
+    of_model = {(treatment, str(study.model)): marks for treatment, marks in study.model_marks.items()}
+    for (treatment, reader), marks in {**study.marks, **of_model}.items():
         for case, rating, lesion in zip(marks.case, marks.score, marks.lesion, strict=True):
             row: list[object] = [reader, treatment, study.case_ids[case]]
             if lesion >= 0:

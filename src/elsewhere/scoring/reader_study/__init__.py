@@ -10,6 +10,7 @@ from elsewhere.scoring.reader_study.figures import (
     FigureOfMerit,
     figure_matrix,
     find_figure,
+    panel_matrices,
 )
 from elsewhere.scoring.reader_study.study import ReaderStudy
 from elsewhere.scoring.reader_study.workbook import StudyTables, read_study_workbook, study_of_tables
@@ -21,6 +22,7 @@ __all__ = [
     "StudyTables",
     "figure_matrix",
     "find_figure",
+    "panel_matrices",
     "read_study_workbook",
     "study_of_tables",
 ]

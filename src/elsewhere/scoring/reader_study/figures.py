@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import numpy as np
@@ -181,6 +181,46 @@ def figure_matrix(
         readers=study.readers if study.nested else study.readers[0],
         nested=study.nested,
     )
+
+
+def panel_matrices(
+    study: ReaderStudy, figure: FigureOfMerit, *, leave_out: LeftOut = "patient"
+) -> list[FigureMatrix]:
+    """Compute the figures of merit of the readers of each treatment together with the model's.
+
+    Args:
+        study: A study with a model.
+        figure: The figure of merit.
+        leave_out: What the jackknife leaves out: 'patient' with all cases, or 'case'.
+
+    Returns:
+        One matrix of one treatment per treatment that the model can be compared in; the model is the last
+        reader.
+
+    Raises:
+        UserError: The figure is undefined for these cases, or without one of them.
+    """
+    model = str(study.model)
+    return [
+        figure_matrix(
+            replace(
+                study,
+                treatments=(treatment,),
+                readers=((*readers, model),),
+                marks={
+                    **{(treatment, reader): study.marks[treatment, reader] for reader in readers},
+                    (treatment, model): study.model_marks[treatment],
+                },
+                nested=False,
+                model=None,
+                model_marks={},
+            ),
+            figure,
+            leave_out=leave_out,
+        )
+        for treatment, readers in zip(study.treatments, study.readers, strict=True)
+        if treatment in study.model_marks
+    ]
 
 
 def value_without_each(

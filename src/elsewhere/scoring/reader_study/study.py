@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.errors import UserError, name_rows, unknown_name
+from elsewhere.errors import UserError, name_rows
 from elsewhere.statistics.localisation import LesionTruth, Marks
 
 Paradigm = Literal["ROC", "FROC"]
@@ -29,6 +29,8 @@ class ReaderStudy:
         marks: The marks by treatment and reader. In a ROC study the rating of a case is a mark on its lesion,
             or a non-lesion mark where it has none.
         nested: Whether each treatment has readers of its own.
+        model: The name of a model that reads the same cases beside the readers; None for none.
+        model_marks: The marks of the model by treatment; the same for all where it has one set of marks.
         counts: What was left out or combined, by name.
         warnings: Full sentences about that.
 
@@ -44,13 +46,16 @@ class ReaderStudy:
     readers: tuple[tuple[str, ...], ...]
     marks: Mapping[tuple[str, str], Marks]
     nested: bool = False
+    model: str | None = None
+    model_marks: Mapping[str, Marks] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.paradigm != "ROC":
             return
-        for (treatment, reader), marks in self.marks.items():
+        of_model = {(treatment, str(self.model)): marks for treatment, marks in self.model_marks.items()}
+        for (treatment, reader), marks in {**self.marks, **of_model}.items():
             times = np.bincount(marks.case, minlength=self.truth.n_cases)
             for wrong, what in ((times == 0, "no rating"), (times > 1, "more than one rating")):
                 cases = [self.case_ids[at] for at in np.flatnonzero(wrong)]
@@ -83,42 +88,6 @@ class ReaderStudy:
             for treatment, readers in zip(self.treatments, self.readers, strict=True)
             for reader in readers
         ]
-
-    def only(self, *, treatments: Sequence[str] = (), readers: Sequence[str] = ()) -> ReaderStudy:
-        """Take some of the treatments and readers.
-
-        Args:
-            treatments: The treatments to keep; empty for all.
-            readers: The readers to keep; empty for all.
-
-        Returns:
-            The smaller study.
-
-        Raises:
-            UserError: A name is unknown, or nothing is left.
-        """
-        everyone = tuple(dict.fromkeys(name for row in self.readers for name in row))
-        for chosen, known, what in (
-            (treatments, self.treatments, "treatment"),
-            (readers, everyone, "reader"),
-        ):
-            for name in chosen:
-                if name not in known:
-                    raise unknown_name(what, name, known)
-        rows = {
-            treatment: tuple(name for name in row if not readers or name in readers)
-            for treatment, row in zip(self.treatments, self.readers, strict=True)
-            if not treatments or treatment in treatments
-        }
-        if any(not row for row in rows.values()):
-            empty = next(treatment for treatment, row in rows.items() if not row)
-            raise UserError(
-                f"treatment {empty} has none of the chosen readers",
-                fix="Choose readers that read with every chosen treatment.",
-            )
-        kept = replace(self, treatments=tuple(rows), readers=tuple(rows.values()))
-        nested = self.nested and len(set(kept.readers)) > 1
-        return replace(kept, nested=nested, marks={pair: self.marks[pair] for pair in kept.pairs()})
 
 
 def in_natural_order(names: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, cast
 
@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from elsewhere.errors import UserError, name_rows, near_columns, near_matches
+from elsewhere.errors import UserError, name_rows, near_columns, near_matches, unknown_name
 from elsewhere.scoring.reader_study.study import Paradigm, ReaderStudy, in_natural_order
 from elsewhere.statistics.localisation import LesionTruth, Marks
 from elsewhere.tables import TableOptions, read_table, to_number
@@ -35,6 +35,8 @@ from elsewhere.tables.options import DEFAULT
 from elsewhere.tables.workbook import sheet_titles
 
 OnInvalid = Literal["error", "skip"]
+Chosen = tuple[Sequence[str], Sequence[str]]
+"""Treatments, and readers."""
 _SHEETS = {"truth": ("truth",), "lesion": ("tp", "ll"), "non_lesion": ("fp", "nl")}
 _SHEET_OF = {
     "truth": "the truth (Truth)",
@@ -87,6 +89,8 @@ def read_study_workbook(
     path: str | Path,
     *,
     paradigm: Paradigm | None = None,
+    model: str | None = None,
+    chosen: Chosen = ((), ()),
     on_invalid: OnInvalid = "error",
     options: TableOptions = DEFAULT,
 ) -> ReaderStudy:
@@ -95,6 +99,8 @@ def read_study_workbook(
     Args:
         path: The workbook (.xlsx).
         paradigm: 'ROC' or 'FROC'; None for what the workbook states, else for what its marks look like.
+        model: The ReaderID (or ModalityID) of a model, which is compared with the readers; None for none.
+        chosen: The treatments and the readers to take; empty for all.
         on_invalid: 'error' to stop at a mark that cannot be used, 'skip' to leave it out and count it.
         options: The limits of size.
 
@@ -113,19 +119,19 @@ def read_study_workbook(
             fix="Save it as .xlsx with the sheets Truth, TP and FP.",
         )
     titles = sheet_titles(path, options)
-    chosen = {kind: _find_sheet(kind, titles, path) for kind in _SHEETS}
+    sheets = {kind: _find_sheet(kind, titles, path) for kind in _SHEETS}
     tables = {
         kind: read_table(path, sheet=title, options=options, allow_empty=kind != "truth")
-        for kind, title in chosen.items()
+        for kind, title in sheets.items()
     }
     made = StudyTables(
         truth=tables["truth"],
         lesion_marks=tables["lesion"],
         non_lesion_marks=tables["non_lesion"],
         source=str(path),
-        sheets=(chosen["truth"], chosen["lesion"], chosen["non_lesion"]),
+        sheets=(sheets["truth"], sheets["lesion"], sheets["non_lesion"]),
     )
-    return study_of_tables(made, paradigm=paradigm, on_invalid=on_invalid)
+    return study_of_tables(made, paradigm=paradigm, model=model, chosen=chosen, on_invalid=on_invalid)
 
 
 def _find_sheet(kind: str, titles: Sequence[str], path: Path) -> str:
@@ -149,13 +155,20 @@ def _find_sheet(kind: str, titles: Sequence[str], path: Path) -> str:
 
 
 def study_of_tables(
-    tables: StudyTables, *, paradigm: Paradigm | None = None, on_invalid: OnInvalid = "error"
+    tables: StudyTables,
+    *,
+    paradigm: Paradigm | None = None,
+    model: str | None = None,
+    chosen: Chosen = ((), ()),
+    on_invalid: OnInvalid = "error",
 ) -> ReaderStudy:
     """Make a reader study of its three tables.
 
     Args:
         tables: Truth, lesion marks and non-lesion marks.
         paradigm: 'ROC' or 'FROC'; None for what the truth states, else for what the marks look like.
+        model: The name of a model among the readers (or the treatments); None for none.
+        chosen: The treatments and the readers to take; empty for all.
         on_invalid: 'error' to stop at a mark that cannot be used, 'skip' to leave it out and count it.
 
     Returns:
@@ -177,18 +190,13 @@ def study_of_tables(
     reading = _Reading(tables=tables, on_invalid=on_invalid)
     truth = reading.truth()
     marks = pd.concat([reading.marks("lesion", truth), reading.marks("non_lesion", truth)], ignore_index=True)
-    reading.check_pairs(marks, truth)
     stated = paradigm or truth.paradigm or _looks_like(marks, truth)
     if stated == "FROC":
-        marks = reading.highest_per_lesion(marks)
-    pairs = {
-        (treatment, reader): Marks(
-            case=rows["case"].to_numpy(dtype=np.int64),
-            score=rows["rating"].to_numpy(dtype=np.float64),
-            lesion=rows["lesion"].to_numpy(dtype=np.int64),
-        )
-        for (treatment, reader), rows in _by_pair(marks, reading.pairs)
-    }
+        reading.count_further_marks(marks)
+    of_model = _marks_of_model(marks, model, truth)
+    of_readers, truth = _chosen_part(marks[~of_model], truth, chosen)
+    reading.find_pairs(of_readers, truth, model)
+    pairs = {pair: _as_marks(rows) for pair, rows in _by_pair(of_readers, reading.pairs)}
     return ReaderStudy(
         paradigm=cast(Paradigm, stated),
         truth=truth.lesions,
@@ -198,8 +206,50 @@ def study_of_tables(
         readers=tuple(tuple(names) for names in reading.readers_of.values()),
         marks=pairs,
         nested=len({tuple(names) for names in reading.readers_of.values()}) > 1,
+        model=model,
+        model_marks=reading.marks_of_model(marks[of_model], model),
         counts=reading.counts,
         warnings=tuple(reading.warnings),
+    )
+
+
+def _chosen_part(marks: pd.DataFrame, truth: _Truth, chosen: Chosen) -> tuple[pd.DataFrame, _Truth]:
+    """The marks of the chosen treatments and readers, and a truth that lists no others."""
+    for names, column, listed in zip(
+        chosen, ("treatment", "reader"), (truth.treatments, truth.readers), strict=True
+    ):
+        known = in_natural_order([*listed, *marks[column]])
+        for name in names:
+            if name not in known:
+                raise unknown_name(column, name, known)
+        if names:
+            marks = marks[marks[column].isin(list(names))]
+    treatments, readers = chosen
+    return marks, replace(
+        truth,
+        treatments=tuple(t for t in truth.treatments if not treatments or t in treatments),
+        readers=tuple(r for r in truth.readers if not readers or r in readers),
+    )
+
+
+def _as_marks(rows: pd.DataFrame) -> Marks:
+    return Marks(
+        case=rows["case"].to_numpy(dtype=np.int64),
+        score=rows["rating"].to_numpy(dtype=np.float64),
+        lesion=rows["lesion"].to_numpy(dtype=np.int64),
+    )
+
+
+def _marks_of_model(marks: pd.DataFrame, model: str | None, truth: _Truth) -> pd.Series:
+    """Which marks are the model's: those of the reader of this name, else those of the treatment."""
+    if model is None:
+        return pd.Series(False, index=marks.index)
+    for column in ("reader", "treatment"):
+        if (marks[column] == model).any():
+            found: pd.Series = marks[column] == model
+            return found
+    raise unknown_name(
+        "model", model, in_natural_order([*truth.readers, *marks["reader"], *marks["treatment"]])
     )
 
 
@@ -437,8 +487,8 @@ class _Reading:
                 "there is no mark; they count as marks with the lowest rating.",
             )
 
-    def highest_per_lesion(self, marks: pd.DataFrame) -> pd.DataFrame:
-        """Keep the highest mark of each lesion; further ones change no figure of merit, and are counted."""
+    def count_further_marks(self, marks: pd.DataFrame) -> None:
+        """Count marks on a lesion that has one of the same reader already: the highest rating decides."""
         on_lesion = marks["lesion"] >= 0
         again = marks[on_lesion].duplicated(["reader", "treatment", "case", "lesion"])
         if again.any():
@@ -448,12 +498,32 @@ class _Reading:
                 count,
                 f"{count} marks are on a lesion that the same reader has marked already; the highest rating counts.",
             )
-        return marks
 
-    def check_pairs(self, marks: pd.DataFrame, truth: _Truth) -> None:
+    def marks_of_model(self, marks: pd.DataFrame, model: str | None) -> dict[str, Marks]:
+        """The model's marks for each treatment of the readers: its own set there, or its only set."""
+        if model is None:
+            return {}
+        sets = {str(name): _as_marks(rows) for name, rows in marks.groupby("treatment", sort=False)}
+        if len(sets) == 1:
+            return dict.fromkeys(self.readers_of, next(iter(sets.values())))
+        without = [name for name in self.readers_of if name not in sets]
+        if without:
+            self.warnings.append(
+                f"{model} has no marks with {', '.join(without)}, and is not compared there."
+            )
+        strange = [name for name in sets if name not in self.readers_of]
+        if strange:
+            self.warnings.append(
+                f"No reader read with {', '.join(strange)}: the marks of {model} there are not used."
+            )
+        return {name: rows for name, rows in sets.items() if name in self.readers_of}
+
+    def find_pairs(self, marks: pd.DataFrame, truth: _Truth, model: str | None) -> None:
         """Find treatments and readers; where a reader has no mark with a treatment, say so or stop."""
-        treatments = in_natural_order([*truth.treatments, *marks["treatment"]])
-        readers = in_natural_order([*truth.readers, *marks["reader"]])
+        with_readers = set(marks["treatment"])
+        listed = [t for t in truth.treatments if t != model and (model is None or t in with_readers)]
+        treatments = in_natural_order([*listed, *marks["treatment"]])
+        readers = in_natural_order([*(r for r in truth.readers if r != model), *marks["reader"]])
         if not treatments or not readers:
             raise UserError(
                 "there are no marks, and the truth names no readers",

@@ -1,4 +1,4 @@
-"""Obuchowski and Rockette's analysis of a reader study, with the degrees of freedom of Hillis.
+"""Obuchowski and Rockette's analysis of a reader study, with the degrees of freedom of Hillis (ST-15).
 
 With t treatments, r readers, mean squares MS and averages Var, Cov1, Cov2, Cov3 of the covariance of the errors
 over the cases, a treatment's effect is compared with

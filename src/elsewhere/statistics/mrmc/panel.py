@@ -1,4 +1,4 @@
-"""One model against a panel of readers: is it as good as their mean?
+"""One model against a panel of readers: is it as good as their mean? (ST-15a)
 
 The model has one figure of merit and the readers have one each, on the same cases. The difference of each
 reader and the model is taken as the figure of merit of one treatment, whose mean over readers is compared with
