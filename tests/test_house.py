@@ -137,13 +137,19 @@ MAY_USE = {
 }
 """What each room may use beside itself. The engine finds the training by its name when it trains."""
 LAYERS = {
-    "analysis": {"result": set(), "ranking": {"result"}, "study": {"result", "ranking"}},
+    "analysis": {
+        "result": set(),
+        "ranking": {"result"},
+        "readers": {"result"},
+        "study": {"result", "ranking"},
+    },
     "report": {
         "page": set(),
         "result": {"page"},
         "leaderboard": {"page", "result"},
+        "readers": {"page", "result"},
         "study": {"page", "result", "leaderboard"},
-        "summary": {"page", "result", "leaderboard"},
+        "summary": {"page", "result", "leaderboard", "readers"},
     },
     "commands": {
         "advice": set(),

@@ -18,6 +18,8 @@ from elsewhere.report.leaderboard.figures import leaderboard_figures
 from elsewhere.report.page.blocks import Section
 from elsewhere.report.page.figures import FORMATS, FigureSpec, inline_figures, save_figures
 from elsewhere.report.page.shell import environment, read_template, with_pictures
+from elsewhere.report.readers import sections as readers
+from elsewhere.report.readers.figures import reader_figures
 from elsewhere.report.result import cases, performance, provenance, sites, subgroups
 from elsewhere.report.result.figures import result_figures
 from elsewhere.report.result.first_page import first_page
@@ -36,6 +38,9 @@ _ORDER = (
     many.difficulty,
     cases.worst_cases,
     many.comparison,
+    readers.reader_study,
+    readers.reader_panel,
+    readers.reader_variance,
     many.ranking,
     provenance.more,
     provenance.audit,
@@ -55,7 +60,9 @@ def figure_specs(summary: Mapping[str, Any] | Prepared) -> dict[str, FigureSpec]
         The figures by name, in the order of the page.
     """
     data = prepare(summary)
-    return {spec.name: spec for spec in (*result_figures(data), *leaderboard_figures(data))}
+    return {
+        spec.name: spec for spec in (*result_figures(data), *leaderboard_figures(data), *reader_figures(data))
+    }
 
 
 def write_figures(

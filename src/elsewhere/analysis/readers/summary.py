@@ -205,10 +205,10 @@ def _verdict(
             where="--non-inferiority-margin",
             fix="Give the largest loss that would not matter, above 0, such as 0.05.",
         )
-    rows: list[tuple[TreatmentDifference, float, float, str]] = []
+    rows: list[tuple[TreatmentDifference, float, float, tuple[str, str]]] = []
     if inputs.model is not None:
         rows = [
-            (panel.differences[random], panel.value, panel.mean, f"mean of the readers, {panel.panel}")
+            (panel.differences[random], panel.value, panel.mean, (panel.panel, "mean of the readers"))
             for panel in panels
         ]
     else:
@@ -219,7 +219,7 @@ def _verdict(
                 made.analyses[random].difference(name, reference),
                 means[name],
                 means[reference],
-                f"treatment {reference}",
+                (name, f"treatment {reference}"),
             )
             for name in made.study.treatments[1:]
         ]
@@ -230,7 +230,7 @@ def _verdict(
             fix="Name the model among the readers with --model, or leave the margin out.",
         )
     claims = []
-    for row, here, there, words in rows:
+    for row, here, there, (group, words) in rows:
         lo, hi = row.ends(1.0 - 2.0 * options.alpha)
         difference = Difference(
             metric=inputs.figure.name,
@@ -247,14 +247,13 @@ def _verdict(
             standardised=True,
             undefined_reason=row.reason,
         )
-        group = row.first if len(rows) > 1 and inputs.model is None else None
         claims.append(
             assess_claim(
                 difference,
                 margin=options.margin,
                 margin_source="declared",
                 aim="non-inferiority",
-                group=words if inputs.model is not None and len(rows) > 1 else group,
+                group=group if len(rows) > 1 else None,
             )
         )
     return overall(claims)
