@@ -22,8 +22,8 @@ from elsewhere.report.result.answered import verdict_lines
 from elsewhere.results import write_summary_folder
 from elsewhere.scoring.reader_study import StudyTables, read_study_workbook, study_of_tables
 from elsewhere.scoring.reader_study.figures import LeftOut
+from elsewhere.scoring.reader_study.marks import OnInvalid
 from elsewhere.scoring.reader_study.study import Paradigm
-from elsewhere.scoring.reader_study.workbook import OnInvalid
 from elsewhere.statistics.mrmc import RandomFactors
 from elsewhere.tables import check_out
 from elsewhere.tables.identifiers import note_source, remembers_ids

@@ -20,7 +20,7 @@ from scipy import special
 from elsewhere.errors import UserError
 from elsewhere.files import check_out_file, write_bytes
 from elsewhere.scoring.reader_study.study import Paradigm, ReaderStudy
-from elsewhere.scoring.reader_study.workbook import StudyTables
+from elsewhere.scoring.reader_study.tables import StudyTables
 from elsewhere.statistics.localisation import LesionTruth, Marks
 
 FloatArray = npt.NDArray[np.float64]
@@ -241,12 +241,11 @@ def write_reader_study(
     if path.suffix.lower() != ".xlsx":
         raise UserError("a reader study is written as .xlsx", where=str(path), fix="Name it study.xlsx.")
     check_out_file(path, replace=replace)
-    book = openpyxl.Workbook()
+    book = openpyxl.Workbook(write_only=True)
     sheets = {"Truth" if form == "newer" else "TRUTH": _truth_rows(study, form)}
     sheets |= _mark_rows(study, form)
-    for at, (title, rows) in enumerate(sheets.items()):
-        sheet = book.active if at == 0 else book.create_sheet()
-        sheet.title = title
+    for title, rows in sheets.items():
+        sheet = book.create_sheet(title)
         for row in rows:
             sheet.append(row)
     stream = io.BytesIO()

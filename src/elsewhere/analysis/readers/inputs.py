@@ -300,7 +300,8 @@ def _matrices(
     alike = len({frozenset(row) for row in rows.values()}) == 1
     nested = design == "nested" or (design == "auto" and not alike)
     if design == "crossed" and not alike:
-        odd = sorted(set().union(*map(set, rows.values())) - set.intersection(*map(set, rows.values())))
+        everyone = [set(row) for row in rows.values()]
+        odd = sorted(set[str]().union(*everyone) - everyone[0].intersection(*everyone[1:]))
         raise UserError(
             f"the treatments have other readers: {name_rows(odd)}",
             fix="In a crossed study each reader has a result of the same name with every treatment. For trainings of "
@@ -326,11 +327,11 @@ def _matrices(
         mine = of_model.get(name) or (next(iter(of_model.values())) if len(of_model) == 1 else None)
         if mine is None:
             continue
-        everyone = [*(values[name, reader] for reader in row), mine]
+        together = [*(values[name, reader] for reader in row), mine]
         panels.append(
             FigureMatrix.from_left_out(
-                [[value for value, _ in everyone]],
-                [[without for _, without in everyone]],
+                [[value for value, _ in together]],
+                [[without for _, without in together]],
                 treatments=(name,),
                 readers=(*row, str(model)),
             )

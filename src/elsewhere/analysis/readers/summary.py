@@ -285,7 +285,7 @@ def _part(
         "variance_components": dict(made.variance_components),
         "analyses": {
             kind.value: {
-                "title": kind.title,
+                "title": kind.heading,
                 "test": _finite(asdict(one.test)),
                 "means": [_finite(asdict(row)) for row in one.means],
                 "differences": [_finite(asdict(row)) for row in one.differences],
@@ -323,7 +323,7 @@ def _panel(panel: PanelComparison) -> dict[str, Any]:
         "var": panel.errors.var,
         "cov2": panel.errors.cov2,
         "analyses": {
-            kind.value: {"title": kind.title, **_finite(asdict(row))}
+            kind.value: {"title": kind.heading, **_finite(asdict(row))}
             for kind, row in panel.differences.items()
         },
         "notes": list(panel.notes),
@@ -415,7 +415,7 @@ def methods_of(
         + f", for {readers} {who} and {treatments} treatment{'s' if treatments > 1 else ''} ({reads} {readers} {who}) on {cases}.",
         f"Its error covariance was estimated by the jackknife over {inputs.left_out}s.",
         f"Treatments were compared by the method of Obuchowski and Rockette with the degrees of freedom of Hillis (2007), "
-        f"with {random.title.lower()}; intervals are {100 * options.level:g} %.",
+        f"with {random.heading.lower()}; intervals are {100 * options.level:g} %.",
     ]
     if matrix.nested:
         sentences[-1] = sentences[-1].replace(

@@ -52,12 +52,15 @@ def reader_values(
                 [min(values.values()), max(values.values())], [y, y], color=pal.line, linewidth=2, zorder=1
             )
     for number, treatment in enumerate(treatments):
-        xs = [by_reader.get(reader, {}).get(treatment) for reader in readers]
-        at = [i for i, x in enumerate(xs) if x is not None]
+        marks = [
+            (by_reader[reader][treatment], len(readers) - 1 - i)
+            for i, reader in enumerate(readers)
+            if treatment in by_reader.get(reader, {})
+        ]
         colour = colours[number % len(colours)]
         axes.plot(
-            [xs[i] for i in at],
-            [len(readers) - 1 - i for i in at],
+            [x for x, _ in marks],
+            [y for _, y in marks],
             linestyle="none",
             marker=_MARKERS[number % len(_MARKERS)],
             markersize=7,

@@ -12,8 +12,10 @@ from elsewhere.scoring.reader_study.figures import (
     find_figure,
     panel_matrices,
 )
+from elsewhere.scoring.reader_study.marks import study_of_tables
 from elsewhere.scoring.reader_study.study import ReaderStudy
-from elsewhere.scoring.reader_study.workbook import StudyTables, read_study_workbook, study_of_tables
+from elsewhere.scoring.reader_study.tables import StudyTables
+from elsewhere.scoring.reader_study.workbook import read_study_workbook
 
 __all__ = [
     "FIGURES_OF_MERIT",

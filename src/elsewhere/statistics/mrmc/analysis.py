@@ -54,8 +54,8 @@ class RandomFactors(StrEnum):
     READERS = "readers"
 
     @property
-    def title(self) -> str:
-        """The analysis as a heading."""
+    def heading(self) -> str:
+        """The analysis as a noun phrase."""
         return _TITLES[self]
 
     @classmethod

@@ -106,7 +106,7 @@ def compare_with_panel(study: FigureMatrix, *, model: str, level: float = 0.95) 
     )
     errors = treatment_covariances(away)[0]
     values = study.values[0]
-    notes = ()
+    notes: tuple[str, ...] = ()
     if (errors.cov2 or 0.0) < 0:
         notes = ("Cov2 of the differences is negative and counts as 0.",)
     return PanelComparison(
