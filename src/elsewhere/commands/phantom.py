@@ -485,7 +485,7 @@ def reader_study(
     spec = ReaderWorld(**world)
     study = draw_reader_study(spec, np.random.default_rng(seed))
     path = write_reader_study(study, out, form="older" if form == "older" else "newer", replace=replace)
-    marks = [*study.marks.values(), *study.model_marks.values()]
+    marks = [*study.marks.values(), *[*study.model_marks.values()][:1]]
     return ReaderStudyPhantom(
         path=path,
         counts={

@@ -49,8 +49,9 @@ class ReaderWorld:
         most_lesions: The largest number of lesions per case; FROC alone.
         threshold: The rating above which a place is marked; FROC alone.
         cases_per_patient: How many cases a patient has; a patient's cases are all normal or all diseased.
-        patient_share: The share of the variance of a case's effect that her patient's cases have in common.
-        model: Whether a model rates the cases as well, under each treatment: a further reader called 'AI'.
+        patient_share: The share of the variance of a case's effects that a patient's cases have in common.
+        model: Whether a model rates the cases as well, once: a further reader called 'AI'.
+        model_separation: Its separation; None for that of the readers' mean.
 
     Raises:
         UserError: A number is too small, or the shares add up to 1 or more.
@@ -71,6 +72,7 @@ class ReaderWorld:
     cases_per_patient: int = 1
     patient_share: float = 0.0
     model: bool = False
+    model_separation: float | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("readers", 1), ("normal", 2), ("diseased", 2), ("most_lesions", 1)):
@@ -126,32 +128,32 @@ def draw_reader_study(world: ReaderWorld, rng: np.random.Generator) -> ReaderStu
         place_case = np.repeat(np.arange(n_cases), rng.poisson(world.places, n_cases))
     place_of = np.concatenate([lesion_case, place_case])
     is_lesion = np.arange(place_of.size) < lesion_case.size
-    names = tuple(str(at + 1) for at in range(world.readers)) + ((MODEL,) if world.model else ())
-    ratings = _ratings(world, patient[place_of], is_lesion, len(names), rng)
+    names = tuple(str(at + 1) for at in range(world.readers))
+    ratings = _ratings(world, patient[place_of], is_lesion, rng)
     lesion_number = np.where(is_lesion, np.arange(place_of.size), -1)
-    marks: dict[tuple[str, str], Marks] = {}
-    for i, treatment in enumerate(world.treatments):
-        for j, reader in enumerate(names):
-            marked = (
-                np.ones(place_of.size, dtype=bool)
-                if world.paradigm == "ROC"
-                else ratings[i, j] > world.threshold
-            )
-            marks[treatment, reader] = Marks(
-                case=place_of[marked],
-                score=np.round(100.0 * special.ndtr(ratings[i, j, marked] / 2.0), 2),
-                lesion=lesion_number[marked],
-            )
+
+    def marks_of(rating: FloatArray) -> Marks:
+        marked = rating > (-np.inf if world.paradigm == "ROC" else world.threshold)
+        return Marks(
+            case=place_of[marked],
+            score=np.round(100.0 * special.ndtr(rating[marked] / 2.0), 2),
+            lesion=lesion_number[marked],
+        )
+
     return ReaderStudy(
         paradigm=world.paradigm,
         truth=LesionTruth(n_cases=n_cases, case=lesion_case),
         case_ids=tuple(f"C{at + 1:04d}" for at in range(n_cases)),
         patient_of_case=patient.astype(np.int64),
         treatments=world.treatments,
-        readers=(names[: world.readers],) * len(world.treatments),
-        marks={pair: rows for pair, rows in marks.items() if pair[1] != MODEL},
+        readers=(names,) * len(world.treatments),
+        marks={
+            (treatment, reader): marks_of(ratings[i, j])
+            for i, treatment in enumerate(world.treatments)
+            for j, reader in enumerate(names)
+        },
         model=MODEL if world.model else None,
-        model_marks={treatment: rows for (treatment, name), rows in marks.items() if name == MODEL},
+        model_marks=dict.fromkeys(world.treatments, marks_of(ratings[0, -1])) if world.model else {},
     )
 
 
@@ -159,25 +161,36 @@ def _ratings(
     world: ReaderWorld,
     patient: npt.NDArray[np.int64],
     is_lesion: npt.NDArray[np.bool_],
-    readers: int,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Treatments x readers x places: each place is a case of its own in the model of Roe and Metz."""
+    """Treatments x readers x places: each place is a case of its own in the model of Roe and Metz.
+
+    A model is the last reader; its separation does not vary, and its ratings are those with the first treatment.
+    """
     treatments, places = len(world.treatments), is_lesion.size
+    readers = world.readers + world.model
     of_case, of_treatment, of_reader = world.case_shares
-    together = rng.normal(size=int(patient.max(initial=-1)) + 1)[patient]
-    alone = rng.normal(size=places)
     share = world.patient_share if world.cases_per_patient > 1 else 0.0
-    case = np.sqrt(share) * together + np.sqrt(1.0 - share) * alone
+    patients = int(patient.max(initial=-1)) + 1
+
+    def of_places(rows: int) -> FloatArray:
+        together = rng.normal(size=(rows, 1, patients))[:, :, patient]
+        effect: FloatArray = np.sqrt(share) * together + np.sqrt(1.0 - share) * rng.normal(
+            size=(rows, 1, places)
+        )
+        return effect
+
     separation = np.full((treatments, readers), world.separation)
     separation[-1] += world.effect
     separation += world.reader_sd * rng.normal(size=(1, readers))
     separation += world.reader_sd * rng.normal(size=(treatments, readers))
+    if world.model:
+        separation[:, -1] = world.separation if world.model_separation is None else world.model_separation
     noise = 1.0 - sum(world.case_shares)
     ratings: FloatArray = (
         separation[:, :, None] * is_lesion
-        + np.sqrt(of_case) * case
-        + np.sqrt(of_treatment) * rng.normal(size=(treatments, 1, places))
+        + np.sqrt(of_case) * of_places(1)
+        + np.sqrt(of_treatment) * of_places(treatments)
         + np.sqrt(of_reader) * rng.normal(size=(1, readers, places))
         + np.sqrt(noise) * rng.normal(size=(treatments, readers, places))
     )
@@ -282,7 +295,7 @@ def _mark_rows(study: ReaderStudy, form: Form) -> dict[str, list[list[object]]]:
     on_lesion: list[list[object]] = [[*columns, "LesionID", "TP_Rating" if newer else "LLRating"]]
     elsewhere: list[list[object]] = [[*columns, "FP_Rating" if newer else "NLRating"]]
     numbers = lesion_numbers(study)
-    of_model = {(treatment, str(study.model)): marks for treatment, marks in study.model_marks.items()}
+    of_model = {(study.treatments[0], str(study.model)): marks for marks in [*study.model_marks.values()][:1]}
     for (treatment, reader), marks in {**study.marks, **of_model}.items():
         for case, rating, lesion in zip(marks.case, marks.score, marks.lesion, strict=True):
             row: list[object] = [reader, treatment, study.case_ids[case]]

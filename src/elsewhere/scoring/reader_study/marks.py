@@ -306,18 +306,12 @@ class _Reading:
             self.readers_of = with_marks
         else:
             absent = [f"{r} with {t}" for t in treatments for r in readers if (t, r) not in has]
-            if absent and not (truth.readers and truth.treatments):
+            if absent:
                 raise UserError(
                     f"{len(absent)} readers have no mark with a treatment: {name_rows(absent)}",
                     where=self.tables.source,
                     fix="Every reader must have read with every treatment: choose with --use-readers and "
-                    "--use-treatments. Where a reader truly marked nothing, list the readers and modalities in the truth.",
-                )
-            if absent:
-                self.remarks.add(
-                    "readers_without_marks",
-                    len(absent),
-                    f"{len(absent)} readers have no mark with a treatment ({name_rows(absent)}): counted as having marked nothing.",
+                    "--use-treatments. A model that read once beside the readers is named with --model.",
                 )
             self.readers_of = dict.fromkeys(treatments, readers)
         self.pairs = [(treatment, reader) for treatment, row in self.readers_of.items() for reader in row]
