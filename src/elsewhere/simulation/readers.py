@@ -65,7 +65,10 @@ class ReaderCell:
             if world.cases_per_patient > 1
             else ""
         )
-        same = "" if world.reader_sd else ", readers alike"
+        usual = ReaderWorld().reader_sd
+        same = ", readers alike" if not world.reader_sd else ""
+        if world.reader_sd not in (0.0, usual):
+            same = f", reader SD {world.reader_sd:g} in place of {usual:g}"
         return (
             f"{find_figure(self.figure, world.paradigm).title}, {treatments}{world.readers} readers, "
             f"{world.normal} + {world.diseased} cases{per_patient}, {_NAMES[world.case_shares]}{same}"
@@ -114,10 +117,16 @@ CELLS: tuple[ReaderCell, ...] = (
         random=RandomFactors.CASES,
     ),
     ReaderCell(
-        figure="auroc", world=_world("auroc", 5, 100, HIGH), random=RandomFactors.CASES, promised=False
+        figure="auroc",
+        world=_world("auroc", 5, 200, HIGH, reader_sd=0.4),
+        random=RandomFactors.CASES,
+        promised=False,
     ),
     ReaderCell(
-        figure="auroc", world=_world("auroc", 5, 100, HIGH), random=RandomFactors.READERS, promised=False
+        figure="auroc",
+        world=_world("auroc", 10, 50, HIGH, reader_sd=0.05),
+        random=RandomFactors.READERS,
+        promised=False,
     ),
     *(
         ReaderCell(
