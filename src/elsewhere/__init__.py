@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from elsewhere.commands.plan_sample import plan_sample
     from elsewhere.commands.predict import list_models, predict
     from elsewhere.commands.rank import rank
+    from elsewhere.commands.readers import reader_study
     from elsewhere.commands.report import report as write_report
     from elsewhere.commands.run import run_study
     from elsewhere.commands.score import score, score_arrays
@@ -45,6 +46,7 @@ _WHERE = {
     "plan_study": "commands.plan",
     "predict": "commands.predict",
     "rank": "commands.rank",
+    "reader_study": "commands.readers",
     "run_study": "commands.run",
     "write_report": "commands.report",
     "score": "commands.score",
@@ -75,6 +77,7 @@ __all__ = [
     "predict",
     "rank",
     "read_cohort",
+    "reader_study",
     "run_study",
     "score",
     "score_arrays",
