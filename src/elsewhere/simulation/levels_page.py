@@ -58,8 +58,8 @@ NEW_HOSPITAL = (
 READER_STUDIES = (
     "Treatments that do not differ, tested by the method of Obuchowski and Rockette with the degrees of freedom of Hillis. Ratings "
     "follow the model of Roe and Metz, marks a search model; readers differ, and differ from treatment to treatment, unless they are alike. "
-    "Rows without a nominal level are controls: a test that takes as fixed what is random, or leaves out cases where patients have "
-    "several, rejects too often."
+    "Rows without a nominal level promise nothing: fewer than five readers with two treatments, where the command warns; and controls, "
+    "in which a test takes as fixed what is random, or leaves out cases where patients have several."
 )
 _FRESH_SEED = 777
 
@@ -223,17 +223,17 @@ def levels_page(
             chance_promises(replicates=replicates),
         )
     if wanted("readers"):
-        cells = READER_CELLS[::4] if quick else READER_CELLS
-        finished = iter(range(1, len(cells) + 1))
+        studies = READER_CELLS[::4] if quick else READER_CELLS
+        finished = iter(range(1, len(studies) + 1))
 
         def reader_cell_done(_: object) -> None:
-            say(f"reader studies, cell {next(finished)} of {len(cells)}")
+            say(f"reader studies, cell {next(finished)} of {len(studies)}")
 
         lines += _promises(
             "Reader studies",
             READER_STUDIES,
             reader_promises(
-                replicates=replicates, cells=cells, processes=thread_count(), progress=reader_cell_done
+                replicates=replicates, cells=studies, processes=thread_count(), progress=reader_cell_done
             ),
         )
     return "\n".join(lines) + "\n"

@@ -12,16 +12,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 
+import numpy as np
+
 from elsewhere.phantom.reader_study import ReaderWorld, draw_reader_study
-from elsewhere.scoring.reader_study import figure_matrix, find_figure, panel_matrices
+from elsewhere.scoring.reader_study import ReaderStudy, figure_matrix, find_figure, panel_matrices
 from elsewhere.scoring.reader_study.figures import LeftOut
 from elsewhere.simulation.fairness import ALPHA, Promise, judge_rate
 from elsewhere.statistics.bootstrap_weights import generator_for
 from elsewhere.statistics.mrmc import RandomFactors, analyse_readers, compare_with_panel
+from elsewhere.statistics.mrmc.analysis import FEWEST_DF
 
 LOW, HIGH = (0.1, 0.1, 0.2), (0.3, 0.3, 0.2)
 """Shares of case, case x treatment and case x reader: low and high correlation (Roe and Metz 1997)."""
@@ -38,7 +41,8 @@ class ReaderCell:
         random: What is random in the test.
         against_panel: Whether the test compares a model with the readers.
         leave_out: What the jackknife leaves out.
-        promised: Whether the level is promised; a control is shown alone.
+        nested: Whether each treatment has readers of its own, as many as the world has in all.
+        promised: Whether the level is promised; other rows are shown alone.
     """
 
     figure: str
@@ -46,6 +50,7 @@ class ReaderCell:
     random: RandomFactors = RandomFactors.READERS_AND_CASES
     against_panel: bool = False
     leave_out: LeftOut = "patient"
+    nested: bool = False
     promised: bool = True
 
     @property
@@ -69,8 +74,9 @@ class ReaderCell:
         same = ", readers alike" if not world.reader_sd else ""
         if world.reader_sd not in (0.0, usual):
             same = f", reader SD {world.reader_sd:g} in place of {usual:g}"
+        each = " each" if self.nested else ""
         return (
-            f"{find_figure(self.figure, world.paradigm).title}, {treatments}{world.readers} readers, "
+            f"{find_figure(self.figure, world.paradigm).title}, {treatments}{world.readers} readers{each}, "
             f"{world.normal} + {world.diseased} cases{per_patient}, {_NAMES[world.case_shares]}{same}"
         )
 
@@ -93,10 +99,19 @@ _EXPECTED = 1.5 / math.sqrt(1.0 + 0.15**2)
 """The separation at which a model's ROC AUC is the mean of readers whose separations vary around 1.5."""
 CELLS: tuple[ReaderCell, ...] = (
     *(
-        ReaderCell(figure=figure, world=_world(figure, readers, cases, shares))
+        ReaderCell(
+            figure=figure,
+            world=_world(figure, readers, cases, shares),
+            promised=readers > FEWEST_DF,
+        )
         for figure in ("auroc", "wafroc")
-        for readers, cases in ((3, 50), (3, 200), (5, 100), (10, 50), (10, 200))
+        for readers, cases in ((2, 100), (3, 50), (3, 200), (4, 100), (5, 50), (5, 200), (10, 50), (10, 200))
         for shares in (LOW, HIGH)
+    ),
+    *(
+        ReaderCell(figure=figure, world=_world(figure, readers, 100, HIGH), nested=True)
+        for figure in ("auroc", "wafroc")
+        for readers in (3, 5)
     ),
     ReaderCell(figure="wafroc", world=_world("wafroc", 5, 100, HIGH, treatments=("A", "B", "C"))),
     ReaderCell(figure="auroc", world=_world("auroc", 5, 100, HIGH, treatments=("A", "B", "C"))),
@@ -136,7 +151,7 @@ CELLS: tuple[ReaderCell, ...] = (
             ),
             against_panel=True,
         )
-        for readers, cases in ((3, 100), (5, 100), (10, 200))
+        for readers, cases in ((5, 100), (10, 200))
     ),
     *(
         ReaderCell(
@@ -144,9 +159,19 @@ CELLS: tuple[ReaderCell, ...] = (
             world=_world("wafroc", readers, 100, LOW, treatments=("A",), model=True, reader_sd=0.0),
             against_panel=True,
         )
-        for readers in (3, 10)
+        for readers in (5, 10)
     ),
 )
+
+
+def _own_readers(world: ReaderWorld, rng: np.random.Generator) -> ReaderStudy:
+    """Draw twice as many readers, of whom the first half reads with one treatment and the others with the other."""
+    study = draw_reader_study(replace(world, readers=2 * world.readers), rng)
+    names = study.readers[0]
+    rows = (names[: world.readers], names[world.readers :])
+    halves = dict(zip(study.treatments, rows, strict=True))
+    marks = {pair: study.marks[pair] for pair in study.pairs() if pair[1] in halves[pair[0]]}
+    return replace(study, readers=rows, marks=marks, nested=True)
 
 
 def rejections(cell: ReaderCell, replicates: int) -> tuple[int, int]:
@@ -163,7 +188,7 @@ def rejections(cell: ReaderCell, replicates: int) -> tuple[int, int]:
     figure = find_figure(cell.figure, cell.world.paradigm)
     hits = runs = 0
     for _ in range(replicates):
-        study = draw_reader_study(cell.world, rng)
+        study = _own_readers(cell.world, rng) if cell.nested else draw_reader_study(cell.world, rng)
         if cell.against_panel:
             matrix = panel_matrices(study, figure, leave_out=cell.leave_out)[0]
             p = compare_with_panel(matrix, model=str(study.model)).differences[cell.random].p
@@ -195,7 +220,7 @@ def reader_promises(
         One row per cell.
 
     Example:
-        >>> reader_promises(replicates=10, cells=CELLS[:1])[0].nominal
+        >>> reader_promises(replicates=10, cells=[cell for cell in CELLS if cell.promised][:1])[0].nominal
         0.05
     """
     count = partial(rejections, replicates=replicates)

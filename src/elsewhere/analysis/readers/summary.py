@@ -23,6 +23,7 @@ from elsewhere.statistics.mrmc import (
     TreatmentDifference,
     analyse_readers,
     compare_with_panel,
+    few_readers,
 )
 from elsewhere.statistics.verdict import OverallVerdict, assess_claim, overall
 from elsewhere.tables.identifiers import read_folders
@@ -94,6 +95,9 @@ def analyse_inputs(inputs: ReaderInputs, options: ReaderStudyOptions) -> Analyse
             f"With one {inputs.readers_are[:-1]} the conclusion is about this {inputs.readers_are[:-1]} alone: readers cannot "
             "be a random factor."
         )
+    df = made.mean_squares.df_interaction if matrix.shape[0] > 1 and not panels else matrix.shape[1] - 1
+    few = few_readers(df, random)
+    warnings += [few] if few else []
     warnings += _beyond_bounds(made, random, inputs.figure)
     part = _part(inputs, made, panels, random)
     verdict = _verdict(inputs, made, panels, random, options)

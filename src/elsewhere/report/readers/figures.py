@@ -32,6 +32,7 @@ def reader_figures(data: Prepared) -> list[FigureSpec]:
         for panel in part.get("panel") or []
         if as_float(panel.get("value")) is not None
     }
+    noun = str(part.get("readers_are") or "readers")[:-1]
     specs = []
     names = [f"{row['treatment']}: {row['reader']}" for row in rows]
     nested = part.get("design") == "nested"
@@ -41,7 +42,7 @@ def reader_figures(data: Prepared) -> list[FigureSpec]:
         specs.append(
             FigureSpec(
                 name="reader-values",
-                title=f"{title} of each reader{lines}",
+                title=f"{title} of each {noun}{lines}",
                 alt="; ".join(f"{row['treatment']}, {row['reader']}: {number(row['value'])}" for row in rows),
                 build=lambda pal: plots.reader_values(
                     shown, treatments, pal, axis_label=title, model=of_model

@@ -53,7 +53,8 @@ def reader_study(data: Prepared, specs: Specs) -> Section | None:
     blocks.append(_readers(part))
     figure = part.get("figure") or {}
     about = f"{figure.get('title')}: {figure.get('about')}. " if figure.get("about") else ""
-    lead = f"{about}{leading.get('title', '')}. {_RANDOM.get(str(part.get('random')), '')}"
+    reach = _RANDOM.get(str(part.get("random")), "").replace("readers", _noun(part))
+    lead = f"{about}{leading.get('title', '')}. {reach}"
     return Section(
         id="readers",
         title="Readers and treatments",
@@ -168,6 +169,10 @@ def reader_variance(data: Prepared, specs: Specs) -> Section | None:
     )
 
 
+def _noun(part: Mapping[str, Any]) -> str:
+    return str(part.get("readers_are") or "readers")
+
+
 def _analysis(one: Mapping[str, Any], part: Mapping[str, Any], name: str) -> list[Any]:
     blocks: list[Any] = []
     level = f"{100 * (as_float(part.get('level')) or 0.95):g} %"
@@ -197,7 +202,7 @@ def _analysis(one: Mapping[str, Any], part: Mapping[str, Any], name: str) -> lis
         blocks.append(
             Table(
                 name=f"reader-means-{name}",
-                caption=f"Mean of the readers, {level} intervals",
+                caption=f"Mean of the {_noun(part)}, {level} intervals",
                 columns=["Treatment", str((part.get("figure") or {}).get("title") or "Value"), "SE", "df"],
                 rows=[
                     [
@@ -250,8 +255,8 @@ def _readers(part: Mapping[str, Any]) -> Table:
     if part.get("design") == "nested":
         return Table(
             name="reader-values",
-            caption=f"{title} of each reader",
-            columns=["Treatment", "Reader", title],
+            caption=f"{title} of each {_noun(part)[:-1]}",
+            columns=["Treatment", _noun(part)[:-1].capitalize(), title],
             rows=[[text(r.get("treatment")), text(r.get("reader")), _value(r)] for r in rows],
             note=note,
         )
@@ -283,7 +288,7 @@ def _readers(part: Mapping[str, Any]) -> Table:
         note += " Differences are of the reader alone: the cases are random."
     return Table(
         name="reader-values",
-        caption=f"{title} of each reader",
+        caption=f"{title} of each {_noun(part)[:-1]}",
         columns=["Reader", *treatments, *(name for pair in pairs for name in (pair, "p"))],
         rows=body,
         note=note,

@@ -16,6 +16,7 @@ from elsewhere.statistics.mrmc.analysis import (
     TreatmentDifference,
     TreatmentMean,
     analyse_readers,
+    few_readers,
 )
 from elsewhere.statistics.mrmc.components import ErrorCovariances, MeanSquares
 from elsewhere.statistics.mrmc.figures import FigureMatrix, jackknife_covariance
@@ -35,5 +36,6 @@ __all__ = [
     "TreatmentMean",
     "analyse_readers",
     "compare_with_panel",
+    "few_readers",
     "jackknife_covariance",
 ]

@@ -42,6 +42,10 @@ from elsewhere.statistics.paired import holm
 ONE_READER = "there is one reader: readers as a random factor need two or more"
 ONE_TREATMENT = "there is one treatment"
 NO_SPREAD = "the standard error is 0: the figures of merit do not vary"
+FEWEST_DF = 4
+"""Below this many degrees of freedom of the readers' mean square (five readers with two treatments) the tests with
+random readers reject more often than their level says; docs/reference/levels.md has the rates."""
+_TOO_OFTEN = {1: "10 %", 2: "7 %", 3: "6 %"}
 _NOTHING = 1e-24
 """A variance below this share of 1 is rounding: figures of merit are of the order of 1."""
 
@@ -344,6 +348,29 @@ def analyse_readers(study: FigureMatrix, *, level: float = 0.95) -> ReaderStudyA
         reader_differences=_reader_differences(study, level),
         reader_se=np.sqrt(np.maximum(np.diag(study.covariance), 0.0)).reshape(study.shape),
         notes=tuple(notes),
+    )
+
+
+def few_readers(df: int, random: RandomFactors) -> str | None:
+    """Say that a test with random readers rests on too few of them.
+
+    Args:
+        df: The degrees of freedom of the mean square of the readers, or of their interaction with treatments.
+        random: What is random.
+
+    Returns:
+        A full sentence; None where the readers suffice, are fixed, or are one.
+
+    Example:
+        >>> few_readers(4, RandomFactors.READERS_AND_CASES) is None
+        True
+    """
+    if random is not RandomFactors.READERS_AND_CASES or df not in _TOO_OFTEN:
+        return None
+    return (
+        f"The readers give {df} degree{'s' if df > 1 else ''} of freedom: in simulated studies without any difference, "
+        f"tests with so few readers reject in up to {_TOO_OFTEN[df]} in place of 5 %. Their level holds from {FEWEST_DF} on: "
+        "five readers with two treatments."
     )
 
 
