@@ -119,7 +119,7 @@ def test_weights_that_are_rounded_or_absent(write):
     none = [[*row[:2], 0] for row in TRUTH[1:]]
     study = read_study_workbook(write(truth=[TRUTH[0], *none]))
     assert study.truth.weights.tolist() == [0.5, 0.5, 1.0]
-    assert "2 cases have no weights" in study.warnings[0]
+    assert "Cases without weights (all 0 or empty): 2." in study.warnings[0]
     study = read_study_workbook(write(truth=[row[:2] for row in TRUTH]))
     assert "no column Weight" in study.warnings[0]
 
@@ -127,7 +127,7 @@ def test_weights_that_are_rounded_or_absent(write):
 @pytest.mark.parametrize(
     ("truth", "message"),
     [
-        (changed(TRUTH, 3, "Weight", 0.9), r"the weights of 1 cases do not add up to 1: case d1 \(1.4\)"),
+        (changed(TRUTH, 3, "Weight", 0.9), r"the weights of a case do not add up to 1: case d1 \(1.4\)"),
         (changed(TRUTH, 3, "Weight", -0.5), "Weight is negative in row 3"),
         (changed(changed(TRUTH, 3, "Weight", 0), 4, "Weight", 1), "have the weight 0 next to others"),
         (changed(TRUTH, 3, "Weight", "half"), "cells that are not numbers: row 3 .'half'"),
@@ -151,13 +151,13 @@ def test_a_truth_that_cannot_be_used(write, truth, message):
         (
             changed(TP, 1, "CaseID", "d9"),
             FP,
-            "1 marks are on cases that are not in the truth: row 1",
+            "marks on cases that are not in the truth: 1, in row 1",
             "marks_of_unknown_cases",
         ),
         (
             changed(TP, 1, "LesionID", 7),
             FP,
-            "on lesions that are not in the truth: row 1",
+            "on lesions that are not in the truth: 1, in row 1",
             "marks_of_unknown_lesions",
         ),
         (
@@ -185,14 +185,14 @@ def test_marks_that_cannot_be_used_stop_the_reading_or_are_counted(write, tp, fp
         read_study_workbook(path)
     study = read_study_workbook(path, on_invalid="skip")
     assert study.counts[count] == 1
-    assert "1 marks" in study.warnings[0] and "left out" in study.warnings[0]
+    assert "are left out: 1." in study.warnings[0]
     assert sum(marks.case.size for marks in study.marks.values()) == 6
 
 
 def test_a_second_mark_on_a_lesion_counts_by_the_highest_rating(write):
     study = read_study_workbook(write(tp=[*TP, [1, "A", "d1", 1, 9.0]]))
     assert study.counts["further_marks_on_a_lesion"] == 1
-    assert "the highest rating counts" in study.warnings[0]
+    assert "The highest rating counts" in study.warnings[0]
     once = read_study_workbook(write(tp=changed(TP, 1, "TP_Rating", 9.0)))
     figure = find_figure("wafroc", "FROC")
     assert figure_matrix(study, figure).values.tolist() == figure_matrix(once, figure).values.tolist()
@@ -204,7 +204,7 @@ def test_a_code_for_no_mark_is_noticed(write):
 
 
 def test_a_reader_without_marks_is_no_reader_who_found_nothing(write):
-    with pytest.raises(UserError, match="1 readers have no mark with a treatment: 2 with B"):
+    with pytest.raises(UserError, match="no mark of 2 with B"):
         read_study_workbook(write(tp=TP[:4], fp=FP[:2]))
     study = read_study_workbook(write(tp=TP[:4], fp=FP[:2]), chosen=((), ("1",)))
     assert study.readers == (("1",), ("1",))

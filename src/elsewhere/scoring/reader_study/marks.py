@@ -206,9 +206,9 @@ class _Reading:
         self, wrong: dict[str, pd.Series], table: pd.DataFrame, truth: StudyTruth, where: str
     ) -> None:
         sentences = {
-            "marks_without_rating": "have no rating that is a number",
-            "marks_of_unknown_cases": "are on cases that are not in the truth",
-            "marks_of_unknown_lesions": "are on lesions that are not in the truth",
+            "marks_without_rating": "marks without a rating that is a number",
+            "marks_of_unknown_cases": "marks on cases that are not in the truth",
+            "marks_of_unknown_lesions": "marks on lesions that are not in the truth",
         }
         for name, rows in wrong.items():
             if not rows.any():
@@ -216,7 +216,7 @@ class _Reading:
             count = int(rows.sum())
             if self.on_invalid == "skip":
                 self.remarks.add(
-                    name, count, f"{where.split(', ')[-1]}: {count} marks {sentences[name]} and are left out."
+                    name, count, f"{where.split(', ')[-1]}: {sentences[name]} are left out: {count}."
                 )
                 continue
             hint = "Complete the truth, or leave such marks out and count them with --on-invalid skip."
@@ -232,7 +232,7 @@ class _Reading:
                 )
             cases = name_rows(list(dict.fromkeys(table["case"][rows])))
             raise UserError(
-                f"{count} marks {sentences[name]}: {rows_where(rows)} (case {cases})", where=where, fix=hint
+                f"{sentences[name]}: {count}, in {rows_where(rows)} (case {cases})", where=where, fix=hint
             )
 
     def _warn_codes(self, rating: pd.Series, where: str) -> None:
@@ -241,8 +241,8 @@ class _Reading:
             self.remarks.add(
                 "marks_with_a_code",
                 int(code.sum()),
-                f"{where.split(', ')[-1]}: {int(code.sum())} ratings are -1000 or -2000, which some programs write where "
-                "there is no mark; they count as marks with the lowest rating.",
+                f"{where.split(', ')[-1]}: {int(code.sum())} of the ratings are -1000 or -2000, which some programs write "
+                "where there is no mark; they count as marks with the lowest rating.",
             )
 
     def count_further_marks(self, marks: pd.DataFrame) -> None:
@@ -254,7 +254,7 @@ class _Reading:
             self.remarks.add(
                 "further_marks_on_a_lesion",
                 count,
-                f"{count} marks are on a lesion that the same reader has marked already; the highest rating counts.",
+                f"Further marks on a lesion that the same reader has marked already: {count}. The highest rating counts.",
             )
 
     def marks_of_model(self, marks: pd.DataFrame, model: str | None) -> dict[str, Marks]:
@@ -308,7 +308,7 @@ class _Reading:
             absent = [f"{r} with {t}" for t in treatments for r in readers if (t, r) not in has]
             if absent:
                 raise UserError(
-                    f"{len(absent)} readers have no mark with a treatment: {name_rows(absent)}",
+                    f"no mark of {name_rows(absent)}",
                     where=self.tables.source,
                     fix="Every reader must have read with every treatment: choose with --use-readers and "
                     "--use-treatments. A model that read once beside the readers is named with --model.",

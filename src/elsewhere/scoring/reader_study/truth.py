@@ -85,7 +85,7 @@ def read_truth(given: pd.DataFrame, where: str, remarks: Remarks) -> StudyTruth:
     both = np.intersect1d(case[normal], case[~normal])
     if both.size:
         raise UserError(
-            f"{both.size} cases have both LesionID 0 and a lesion: case {name_rows([case_ids[i] for i in both])}",
+            f"cases with both LesionID 0 and a lesion: case {name_rows([case_ids[i] for i in both])}",
             where=where,
             fix="LesionID 0 stands for a case without any lesion: take these rows out.",
         )
@@ -133,7 +133,7 @@ def _weights(
         remarks.counts["cases_without_weights"] = int(unweighted.sum())
         if (lesions[unweighted] > 1).any():
             remarks.warnings.append(
-                f"{int(unweighted.sum())} cases have no weights (all 0 or empty): their lesions count equally."
+                f"Cases without weights (all 0 or empty): {int(unweighted.sum())}. Their lesions count equally."
             )
         total = np.bincount(of, weight, len(case_ids))
     zero = (weight == 0) & ~unweighted[of]
@@ -141,7 +141,7 @@ def _weights(
     if wrong.any():
         shown = [f"{case_ids[i]} ({total[i]:.3g})" for i in np.flatnonzero(wrong).tolist()]
         raise UserError(
-            f"the weights of {int(wrong.sum())} cases do not add up to 1: case {name_rows(shown)}",
+            f"the weights of a case do not add up to 1: case {name_rows(shown)}",
             where=where,
             fix="Give each lesion its share of 1, or leave the weights of a case empty for equal ones.",
         )
@@ -157,7 +157,7 @@ def _weights(
         remarks.counts["cases_with_rounded_weights"] = int(rounded.sum())
         if (np.abs(total[rounded] - 1.0) > 1e-6).any():
             remarks.warnings.append(
-                f"The weights of {int(rounded.sum())} cases add up to 1 only after rounding; they were scaled to 1."
+                f"Cases whose weights add up to 1 only after rounding: {int(rounded.sum())}. They were scaled to 1."
             )
     return np.asarray(weight / total[of], dtype=np.float64)
 
