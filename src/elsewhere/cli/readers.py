@@ -32,8 +32,14 @@ def readers(
     fom: Annotated[
         str | None,
         typer.Option(
-            help="Figure of merit: wafroc, wafroc1, afroc, afroc1, hr-auc, max-llf, max-nlf, auc; of results any metric. "
+            help="Figure of merit: wafroc, wafroc1, afroc, afroc1, hr-auc, max-llf, max-nlf, auc, sensitivity, specificity; of results any metric. "
             "Default: wafroc for marks, auc for one rating per case."
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="Rating from which a case counts as positive, for --fom sensitivity or specificity."
         ),
     ] = None,
     random: Annotated[
@@ -98,6 +104,7 @@ def readers(
         workbook,
         treatments=_folders(treatment),
         figure=fom,
+        threshold=threshold,
         random=random,
         reference=reference,
         model=model,

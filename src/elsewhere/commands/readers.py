@@ -204,6 +204,7 @@ def reader_study(
     *,
     treatments: Mapping[str, Sequence[str | Path]] | None = None,
     figure: str | None = None,
+    threshold: float | None = None,
     random: str = "readers,cases",
     reference: str | None = None,
     model: str | None = None,
@@ -227,6 +228,7 @@ def reader_study(
         workbook: The workbook of a JAFROC study, or its three tables; None with `treatments`.
         treatments: In place of a workbook, the result folders of each treatment.
         figure: The figure of merit, or a metric of the results; None for the usual one.
+        threshold: The rating from which a case counts as positive: for sensitivity and specificity of a workbook.
         random: What is random in the leading analysis: 'readers,cases', 'cases' or 'readers'.
         reference: The treatment that the others are compared with; None for the first one.
         model: The reader, or treatment, that is a model and is compared with the readers; None for none.
@@ -275,16 +277,16 @@ def reader_study(
         )
     made: ReaderInputs
     if workbook is None:
-        if use_readers or use_treatments:
+        if use_readers or use_treatments or threshold is not None:
             raise UserError(
-                "--use-readers and --use-treatments choose parts of a workbook",
-                fix="Of result folders, name only those that are to be compared.",
+                "--use-readers, --use-treatments and --threshold are about a workbook",
+                fix="Of result folders, name only those that are to be compared; their threshold is that of `score`.",
             )
         made = inputs_of_results(treatments or {}, figure=figure, model=model, design=_design(design))
     else:
         made = _of_workbook(
             workbook,
-            figure=figure,
+            figure=(figure, threshold),
             model=model,
             chosen=(use_treatments, use_readers),
             paradigm="ROC" if paradigm == "ROC" else "FROC" if paradigm == "FROC" else None,
@@ -309,7 +311,7 @@ def _design(name: str) -> Design:
 def _of_workbook(
     workbook: str | Path | StudyTables,
     *,
-    figure: str | None,
+    figure: tuple[str | None, float | None],
     model: str | None,
     chosen: tuple[Sequence[str], Sequence[str]],
     paradigm: Paradigm | None,
@@ -320,9 +322,11 @@ def _of_workbook(
         study = study_of_tables(
             workbook, paradigm=paradigm, model=model, chosen=chosen, on_invalid=on_invalid
         )
-        return inputs_of_workbook(study, figure=figure, leave_out=leave_out)
+        return inputs_of_workbook(study, figure=figure[0], threshold=figure[1], leave_out=leave_out)
     note_source(workbook)
     study = read_study_workbook(
         workbook, paradigm=paradigm, model=model, chosen=chosen, on_invalid=on_invalid
     )
-    return inputs_of_workbook(study, figure=figure, path=Path(workbook), leave_out=leave_out)
+    return inputs_of_workbook(
+        study, figure=figure[0], threshold=figure[1], path=Path(workbook), leave_out=leave_out
+    )

@@ -20,6 +20,10 @@ def plain(name, study, marks, kept):
     truth, low = study.truth, -np.inf
     lesions = [at for at in range(truth.case.size) if truth.case[at] in kept]
     normal = [case for case in kept if truth.n_lesions[case] == 0]
+    if name in ("sensitivity", "specificity"):
+        ill = name == "sensitivity"
+        part = [case for case in kept if (truth.n_lesions[case] > 0) == ill]
+        return np.mean([(max(marks.score[marks.case == case], default=low) >= 60) == ill for case in part])
     if name == "max_llf":
         return np.mean([any(marks.lesion == at) for at in lesions])
     if name == "max_nlf":
@@ -51,6 +55,7 @@ def test_each_figure_and_its_values_without_each_patient(figure):
         threshold=0.8,
     )
     study = draw_reader_study(world, np.random.default_rng(5))
+    figure = dataclasses.replace(figure, threshold=60.0 if figure.at_threshold else None)
     everyone = list(range(study.truth.n_cases))
     for leave_out, cluster in (("case", np.arange(17)), ("patient", study.patient_of_case)):
         expected = []
@@ -61,8 +66,9 @@ def test_each_figure_and_its_values_without_each_patient(figure):
             rows = []
             for one in range(cluster.max() + 1):
                 kept = [case for case in everyone if cluster[case] != one]
-                counts = figure.name != "max_llf" or len(set(study.truth.case) - set(kept))
-                if counts:
+                gone = study.truth.n_lesions[cluster == one] > 0
+                needs = {"max_llf": gone.any(), "sensitivity": gone.any(), "specificity": (~gone).any()}
+                if needs.get(figure.name, True):
                     rows.append(plain(figure.name, study, marks, kept))
             np.testing.assert_allclose(without, rows, atol=1e-12)
             expected.append(rows)
@@ -77,6 +83,11 @@ def test_a_figure_is_found_by_any_of_its_names():
     with pytest.raises(UserError, match="unknown figure of merit 'wafrok'") as found:
         find_figure("wafrok", "FROC")
     assert "wafroc" in found.value.fix
+    with pytest.raises(UserError, match="Sensitivity needs the rating from which"):
+        find_figure("sensitivity", "ROC")
+    with pytest.raises(UserError, match="wAFROC has no threshold"):
+        find_figure("wafroc", "FROC", threshold=3)
+    assert find_figure("specificity", "FROC", threshold=3).threshold == 3
     with pytest.raises(UserError, match="needs a study of the paradigm ROC"):
         find_figure("auc", "FROC")
     with pytest.raises(UserError, match="needs a study of the paradigm FROC"):

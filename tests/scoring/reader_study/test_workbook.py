@@ -87,7 +87,7 @@ def test_both_forms_give_back_what_was_drawn(tmp_path, paradigm, form):
     assert (study.paradigm, study.treatments, study.readers) == (paradigm, drawn.treatments, drawn.readers)
     assert study.has_patients and study.n_patients == drawn.n_patients
     for figure in FIGURES_OF_MERIT:
-        if figure.paradigm in (None, paradigm):
+        if figure.paradigm in (None, paradigm) and not figure.at_threshold:
             ours, theirs = figure_matrix(study, figure), figure_matrix(drawn, figure)
             np.testing.assert_allclose(ours.values, theirs.values, atol=1e-12)
             np.testing.assert_allclose(ours.covariance, theirs.covariance, atol=1e-12)

@@ -89,13 +89,19 @@ class ReaderInputs:
 
 
 def inputs_of_workbook(
-    study: ReaderStudy, *, figure: str | None = None, path: Path | None = None, leave_out: LeftOut = "patient"
+    study: ReaderStudy,
+    *,
+    figure: str | None = None,
+    threshold: float | None = None,
+    path: Path | None = None,
+    leave_out: LeftOut = "patient",
 ) -> ReaderInputs:
     """Compute the figures of merit of a study of marks or ratings.
 
     Args:
         study: The study.
         figure: The name of the figure of merit; None for the usual one: wAFROC of marks, AUC of ratings.
+        threshold: The rating from which a case counts as positive, for sensitivity and specificity.
         path: The workbook, for the digest; None for none.
         leave_out: What the jackknife leaves out.
 
@@ -105,7 +111,7 @@ def inputs_of_workbook(
     Raises:
         UserError: The figure is unknown, or undefined for these cases.
     """
-    chosen = find_figure(figure, study.paradigm)
+    chosen = find_figure(figure, study.paradigm, threshold=threshold)
     counts = {
         "cases": study.truth.n_cases,
         "patients": study.n_patients,
@@ -117,7 +123,7 @@ def inputs_of_workbook(
     return ReaderInputs(
         figure=Figure(
             name=chosen.name,
-            title=chosen.title,
+            title=chosen.title if threshold is None else f"{chosen.title} at {threshold:g}",
             about=chosen.about,
             bounds=chosen.bounds,
             higher_is_better=chosen.higher_is_better,

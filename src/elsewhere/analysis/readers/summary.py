@@ -411,12 +411,14 @@ def methods_of(
     """
     treatments, readers = matrix.shape
     who = inputs.readers_are if readers > 1 else inputs.readers_are[:-1]
-    reads = "each with its own" if matrix.nested and treatments > 1 else "all with"
+    reads = f", each with {readers} {who} of its own" if matrix.nested else ""
+    if treatments > 1 and not matrix.nested:
+        reads = ", every case read by every reader with every treatment"
     cases = f"{inputs.counts.get('cases', 0):,} cases of {inputs.counts.get('patients', 0):,} patients"
     sentences = [
         f"The figure of merit was {inputs.figure.title}"
         + (f" ({inputs.figure.about})" if inputs.figure.about else "")
-        + f", for {readers} {who} and {treatments} treatment{'s' if treatments > 1 else ''} ({reads} {readers} {who}) on {cases}.",
+        + f", for {readers} {who} and {treatments} treatment{'s' if treatments > 1 else ''}{reads}, on {cases}.",
         f"Its error covariance was estimated by the jackknife over {inputs.left_out}s.",
         f"Treatments were compared by the method of Obuchowski and Rockette with the degrees of freedom of Hillis (2007), "
         f"with {random.heading.lower()}; intervals are {100 * options.level:g} %.",

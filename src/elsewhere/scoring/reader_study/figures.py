@@ -30,6 +30,8 @@ class FigureOfMerit:
         bounds: The smallest and the largest value; None for none.
         higher_is_better: Whether a higher value is better.
         other_names: Further names that a user may write.
+        at_threshold: Whether it needs a rating from which a case counts as positive.
+        threshold: That rating; None where none was given.
     """
 
     name: str
@@ -40,6 +42,8 @@ class FigureOfMerit:
     bounds: tuple[float, float | None] = (0.0, 1.0)
     higher_is_better: bool = True
     other_names: tuple[str, ...] = ()
+    at_threshold: bool = False
+    threshold: float | None = None
 
 
 FIGURES_OF_MERIT = (
@@ -80,6 +84,21 @@ FIGURES_OF_MERIT = (
         other_names=("auc", "roc-auc", "wilcoxon"),
     ),
     FigureOfMerit(
+        name="sensitivity",
+        title="Sensitivity",
+        about="the share of the cases with a lesion whose highest rating reaches the threshold",
+        paradigm=None,
+        needs_normal=False,
+        at_threshold=True,
+    ),
+    FigureOfMerit(
+        name="specificity",
+        title="Specificity",
+        about="the share of the normal cases whose highest rating stays below the threshold",
+        paradigm=None,
+        at_threshold=True,
+    ),
+    FigureOfMerit(
         name="max_llf",
         title="Highest lesion localisation fraction",
         about="the share of the lesions that have a mark",
@@ -99,25 +118,26 @@ FIGURES_OF_MERIT = (
 BY_NAME = {figure.name: figure for figure in FIGURES_OF_MERIT}
 
 
-def find_figure(name: str | None, paradigm: str) -> FigureOfMerit:
+def find_figure(name: str | None, paradigm: str, *, threshold: float | None = None) -> FigureOfMerit:
     """Find a figure of merit by the name that a user wrote, and check that the study allows it.
 
     Args:
         name: The name, with hyphens or underscores; None for the usual one of the paradigm.
         paradigm: The paradigm of the study.
+        threshold: The rating from which a case counts as positive; None for none.
 
     Returns:
         The figure of merit.
 
     Raises:
-        UserError: The name is unknown, or the figure needs another paradigm.
+        UserError: The name is unknown, the figure needs another paradigm, or a threshold is missing or not needed.
 
     Example:
         >>> find_figure("HR-AUC", "FROC").title, find_figure(None, "ROC").name
         ('Inferred ROC AUC', 'auroc')
     """
     if name is None:
-        return BY_NAME["auroc" if paradigm == "ROC" else "wafroc"]
+        name = "auroc" if paradigm == "ROC" else "wafroc"
     plain = name.strip().casefold().replace("_", "-")
     for figure in FIGURES_OF_MERIT:
         if plain in (figure.name.replace("_", "-"), *figure.other_names):
@@ -129,7 +149,19 @@ def find_figure(name: str | None, paradigm: str) -> FigureOfMerit:
                     if paradigm == "ROC"
                     else "Marks are not ratings of whole cases: use wafroc, or inferred_roc for the highest mark of a case.",
                 )
-            return figure
+            if figure.at_threshold and (threshold is None or not np.isfinite(threshold)):
+                raise UserError(
+                    f"{figure.title} needs the rating from which a case counts as positive",
+                    where="--threshold",
+                    fix="Give it on the scale of the ratings, such as --threshold 3.",
+                )
+            if threshold is not None and not figure.at_threshold:
+                raise UserError(
+                    f"{figure.title} has no threshold",
+                    where="--threshold",
+                    fix="Leave it out, or choose --fom sensitivity or specificity.",
+                )
+            return replace(figure, threshold=threshold)
     raise unknown_name("figure of merit", name, [figure.name for figure in FIGURES_OF_MERIT])
 
 
@@ -238,15 +270,8 @@ def value_without_each(
         The value, and one value per patient; a patient who has nothing that the figure counts has none.
     """
     n_clusters = int(cluster.max(initial=-1)) + 1
-    if figure.name in ("max_llf", "max_nlf"):
-        ratings = ratings_of(truth, marks)
-        if figure.name == "max_llf":
-            of = cluster[truth.case]
-            above = np.bincount(of, np.isfinite(ratings.of_lesion), n_clusters)
-            below = np.bincount(of, minlength=n_clusters).astype(float)
-        else:
-            above = np.bincount(cluster, ratings.n_false, n_clusters)
-            below = np.bincount(cluster, minlength=n_clusters).astype(float)
+    if figure.name in ("sensitivity", "specificity", "max_llf", "max_nlf"):
+        above, below = _counts(figure, truth, marks, cluster)
         part = below > 0
         left = below.sum() - below[part]
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -257,10 +282,28 @@ def value_without_each(
     return sums.value, sums.without_each()
 
 
+def _counts(
+    figure: FigureOfMerit, truth: LesionTruth, marks: Marks, cluster: npt.NDArray[np.int64]
+) -> tuple[FloatArray, FloatArray]:
+    """Numerator and denominator of a share, by patient."""
+    ratings, n_clusters = ratings_of(truth, marks), int(cluster.max(initial=-1)) + 1
+    if figure.name == "max_llf":
+        of, hit = cluster[truth.case], np.isfinite(ratings.of_lesion).astype(float)
+    elif figure.name == "max_nlf":
+        of, hit = cluster, ratings.n_false.astype(float)
+    else:
+        ill = truth.n_lesions > 0
+        part = ill if figure.name == "sensitivity" else ~ill
+        positive = ratings.highest[part] >= (np.inf if figure.threshold is None else figure.threshold)
+        of, hit = cluster[part], (positive if figure.name == "sensitivity" else ~positive).astype(float)
+    above = np.bincount(of, hit, n_clusters).astype(np.float64)
+    return above, np.bincount(of, minlength=n_clusters).astype(np.float64)
+
+
 def _check_cases(study: ReaderStudy, figure: FigureOfMerit) -> None:
     with_lesion = int((study.truth.n_lesions > 0).sum())
     normal = study.truth.n_cases - with_lesion
-    if figure.name != "max_nlf" and with_lesion < 2:
+    if figure.name not in ("max_nlf", "specificity") and with_lesion < 2:
         raise UserError(
             f"{with_lesion} cases have a lesion; {figure.title} needs at least two",
             fix="Look at the truth: LesionID 0 stands for a case without a lesion.",
