@@ -254,7 +254,8 @@ def write_reader_study(
     if path.suffix.lower() != ".xlsx":
         raise UserError("a reader study is written as .xlsx", where=str(path), fix="Name it study.xlsx.")
     check_out_file(path, replace=replace)
-    book = openpyxl.Workbook(write_only=True)
+    book = openpyxl.Workbook()
+    book.remove(book.worksheets[0])
     sheets = {"Truth" if form == "newer" else "TRUTH": _truth_rows(study, form)}
     sheets |= _mark_rows(study, form)
     for title, rows in sheets.items():

@@ -45,7 +45,7 @@ NO_SPREAD = "the standard error is 0: the figures of merit do not vary"
 FEWEST_DF = 4
 """Below this many degrees of freedom of the readers' mean square (five readers with two treatments) the tests with
 random readers reject more often than their level says; docs/reference/levels.md has the rates."""
-_TOO_OFTEN = {1: "10 %", 2: "7 %", 3: "6 %"}
+_TOO_OFTEN = {1: "about 10 %", 2: "up to 7 %", 3: "up to 6 %"}
 _NOTHING = 1e-24
 """A variance below this share of 1 is rounding: figures of merit are of the order of 1."""
 
@@ -369,7 +369,7 @@ def few_readers(df: int, random: RandomFactors) -> str | None:
         return None
     return (
         f"The readers give {df} degree{'s' if df > 1 else ''} of freedom: in simulated studies without any difference, "
-        f"tests with so few readers reject in up to {_TOO_OFTEN[df]} in place of 5 %. Their level holds from {FEWEST_DF} on: "
+        f"tests with so few readers reject in {_TOO_OFTEN[df]} of the studies in place of 5 %. Their level holds from {FEWEST_DF} on: "
         "five readers with two treatments."
     )
 
