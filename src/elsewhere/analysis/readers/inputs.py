@@ -193,6 +193,12 @@ def inputs_of_results(
         for item in items
         for folder in result_folders(item)
     ]
+    places = [folder.resolve() for _, folder in given]
+    twice = [str(folder) for (_, folder), place in zip(given, places, strict=True) if places.count(place) > 1]
+    if twice:
+        raise UserError(
+            f"a result is given twice: {twice[0]}", where="--treatment", fix="Name each result folder once."
+        )
     loaded: list[tuple[str, str, Assessment]] = []
     for name in treatments:
         folders = [folder for treatment, folder in given if treatment == name]
