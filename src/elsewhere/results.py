@@ -185,7 +185,7 @@ def write_summary_folder(
     *,
     replace: bool = False,
     inputs: Iterable[Any] = (),
-    tables: Mapping[str, tuple[pd.DataFrame, str]] | None = None,
+    tables: Mapping[str, pd.DataFrame] | None = None,
 ) -> Path:
     """Write the folder of a comparison or a ranking, which has no scores of its own: all of it, or nothing.
 
@@ -195,7 +195,7 @@ def write_summary_folder(
         redactor: The redactor that took the ids out of the summary; what it replaced goes into the key file.
         replace: Whether what an earlier run wrote there may be replaced.
         inputs: Paths that must not lie in the folder, because they are read.
-        tables: Further tables that may be shared, by the name of their file, each with a description.
+        tables: Further tables by the names of their files; SHARING.txt says which of them name cases.
 
     Returns:
         The folder.
@@ -209,7 +209,7 @@ def write_summary_folder(
         write_json(summary, folder / SUMMARY)
         write_report(summary, folder / "report.html", redact=redactor)
         write_key(folder / KEY_FILE, None, redactor.originals)
-        for name, (table, _) in (tables or {}).items():
+        for name, table in (tables or {}).items():
             write_table(table, folder / name)
-        write_sharing_note(folder, more={name: what for name, (_, what) in (tables or {}).items()})
+        write_sharing_note(folder)
     return Path(out)

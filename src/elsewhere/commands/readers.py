@@ -28,17 +28,6 @@ from elsewhere.statistics.mrmc import RandomFactors
 from elsewhere.tables import check_out
 from elsewhere.tables.identifiers import note_source, remembers_ids
 
-TABLES = {
-    "anova.csv": "the analysis of variance",
-    "covariances.csv": "the covariance of the errors",
-    "tests.csv": "the test of all treatments in each analysis",
-    "means.csv": "the mean of each treatment in each analysis",
-    "differences.csv": "the differences of treatments in each analysis",
-    "readers.csv": "the figure of merit of each reader",
-    "reader_differences.csv": "the differences of each reader",
-    "panel.csv": "the model compared with the readers",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReaderStudyReport:
@@ -297,9 +286,8 @@ def reader_study(
     done = analyse_inputs(made, options)
     path = None
     if out is not None:
-        tables = {name: (table, TABLES[name]) for name, table in done.tables.items()}
         path = write_summary_folder(
-            done.summary, out, done.redactor, replace=replace, inputs=inputs, tables=tables
+            done.summary, out, done.redactor, replace=replace, inputs=inputs, tables=done.tables
         )
     return ReaderStudyReport(summary=done.summary, tables=done.tables, path=path, exit_code=done.exit_code)
 
