@@ -286,7 +286,7 @@ def carried_threshold(
         inside = part == at
         patients = _patients_with_lesions(partition, inside & positive)
         metrics = {
-            "false_positives": drawn.rate(at, level),
+            "false_positives": drawn.rate(at, level) if at else _by_construction(drawn),
             **{unit: drawn.sensitivity(unit, at, level, patients=patients) for unit in LEVELS},
         }
         if at:
@@ -319,7 +319,7 @@ def carried_threshold(
         threshold=threshold,
         rows=rows,
         resamples=resampling.resamples,
-        note=f"The threshold is the lowest score at which the volumes of {names[0]} have at most {rate:g} false positives each on "
+        note=f"The threshold is the lowest score at which the volumes of {names[0]} have at most {_count_of(rate)} each on "
         "average; the intervals are over resamples of patients in which it is set anew. "
         + joins_views(scores),
         warnings=tuple(warnings),
@@ -364,22 +364,27 @@ def _parts(cases: pd.DataFrame, column: str, reference: str) -> tuple[list[str],
         raise UserError(found.what, where="--split-by", fix=f"{found.fix}{hint}")
     values = cases[column].astype("string")
     levels = sorted(values.dropna().unique().tolist())
-    if reference not in levels:
-        raise unknown_name(f"value of {column}", reference, levels[:MOST_PARTS])
-    if len(levels) < 2:
-        raise UserError(
-            f"every volume has {column} = {reference}: the threshold is applied nowhere else",
-            fix="Name a column that divides the volumes.",
-        )
     if len(levels) > MOST_PARTS:
         raise UserError(
             f"{column} has {len(levels)} values",
             fix=f"Name a column with at most {MOST_PARTS} values, such as site or vendor.",
         )
+    if reference not in levels:
+        raise unknown_name(f"value of {column}", reference, levels)
+    if len(levels) < 2:
+        raise UserError(
+            f"every volume has {column} = {reference}: the threshold is applied nowhere else",
+            fix="Name a column that divides the volumes.",
+        )
     names = [reference, *(name for name in levels if name != reference)]
     number = {name: i for i, name in enumerate(names)}
     part = values.map(number).fillna(-1).to_numpy(dtype=np.int64)
     return names, part, int((part < 0).sum())
+
+
+def _by_construction(drawn: _Drawn) -> dict[str, Any]:
+    """The rate where the threshold was set: it has no error, since the threshold follows the volumes."""
+    return _estimate("false_positives", float(drawn.point.false_positives[0, 0]), None, 0.95)
 
 
 def _changes(drawn: _Drawn, part: int, level: float) -> dict[str, dict[str, Any]]:
@@ -421,6 +426,10 @@ def _changes(drawn: _Drawn, part: int, level: float) -> dict[str, dict[str, Any]
     return out
 
 
+def _count_of(rate: float) -> str:
+    return f"{rate:g} false positive{'' if rate == 1 else 's'}"
+
+
 def _side(entry: Mapping[str, Any], more: str, fewer: str) -> str:
     lo, hi = entry["lo"], entry["hi"]
     if lo is None or hi is None:
@@ -447,13 +456,13 @@ def _words(
 ) -> dict[str, str]:
     """What happened to false positives and sensitivity, each in a word, and both in sentences."""
     here, there = rows[name]["metrics"], rows[home]["metrics"]
-    false = _side(here["false_positives_difference"], "more false positives", "fewer false positives")
-    found = _side(here["lesion_difference"], "more sensitive", "less sensitive")
+    false = _side(here["false_positives_difference"], "more", "fewer")
+    found = _side(here["lesion_difference"], "higher", "lower")
     value = threshold["value"]
     set_at = f"The threshold {value:.4g}" if value is not None else "The rule that every box counts"
     if threshold.get("undefined_reason", "").startswith("the highest"):
         set_at = "The rule that no box counts"
-    text = f"{set_at}, set at {home} for {rate:g} false positives per volume, gives {_span(here['false_positives'])} per volume at {name}"
+    text = f"{set_at}, set at {home} for {_count_of(rate)} per volume, gives {_span(here['false_positives'])} per volume at {name}"
     ratio = here["false_positives_ratio"]
     if ratio["value"] is not None:
         text += f", {_span(ratio)} times those at {home}"
