@@ -170,7 +170,8 @@ def operating_thresholds(
     return {
         "points": rows,
         "units": dict(level_counts(evaluator)),
-        "note": "A box counts from the threshold on; the rate is the most false positives per volume that it allows. "
+        "note": "A box counts where its score is at or above the threshold; the rate is the most false positives per volume "
+        "that it allows. "
         "Counted, not interpolated, so a sensitivity can differ a little from the curve's. "
         + joins_views(scores),
         "warnings": _few(patients, ""),

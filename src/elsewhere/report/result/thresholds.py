@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elsewhere.privacy import is_withheld
-from elsewhere.report.page.blocks import Facts, Note, Section, Table, cnt, estimate, text
+from elsewhere.report.page.blocks import Cell, Facts, Note, Section, Table, cnt, estimate, text
 from elsewhere.report.page.figures import Specs
 from elsewhere.report.page.numbers import as_float, number
 from elsewhere.report.result.prepare import Prepared
@@ -36,8 +36,8 @@ def thresholds(data: Prepared, specs: Specs) -> Section | None:
         metrics = _mapping(point.get("metrics"))
         rows.append(
             [
-                text(f"at most {number(point.get('rate'))}", sub=str(point.get("volumes") or "")),
-                estimate(metrics.get("threshold", {})),
+                text(f"at most {_rate(point.get('rate'))}", sub=str(point.get("volumes") or "")),
+                _threshold(_mapping(metrics.get("threshold"))),
                 *(estimate(metrics.get(level, {})) for level in LEVELS),
             ]
         )
@@ -78,9 +78,9 @@ def carried_threshold(data: Prepared, specs: Specs) -> Section | None:
         ("Set at", text(home)),
         (
             "For",
-            text(f"at most {number(rate)} false positive{'' if as_float(rate) == 1 else 's'} per volume"),
+            text(f"at most {_rate(rate)} false positive{'' if as_float(rate) == 1 else 's'} per volume"),
         ),
-        ("Threshold (score)", estimate(_mapping(part.get("threshold")))),
+        ("Threshold (score)", _threshold(_mapping(part.get("threshold")))),
     ]
     body, changes = [], []
     for name, row in rows.items():
@@ -150,6 +150,21 @@ def carried_threshold(data: Prepared, specs: Specs) -> Section | None:
         lead=lead,
         blocks=blocks,
     )
+
+
+def _rate(value: Any) -> str:
+    rate = as_float(value)
+    return "?" if rate is None else f"{rate:g}"
+
+
+def _threshold(entry: Mapping[str, Any]) -> Cell:
+    """A threshold with four significant digits: scores may be small, and the number is there to be used."""
+    value = as_float(entry.get("value"))
+    if value is None:
+        return estimate(entry)
+    lo, hi = as_float(entry.get("lo")), as_float(entry.get("hi"))
+    ends = "" if lo is None or hi is None else f"[{lo:.4g}, {hi:.4g}]"
+    return Cell(text=f"{value:.4g}", sub=ends, kind="number", title=f"{value!r} {ends}".strip())
 
 
 def _warnings(part: Mapping[str, Any]) -> list[Note]:
