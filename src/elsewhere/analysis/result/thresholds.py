@@ -74,7 +74,7 @@ class _Drawn:
         made = _estimate(name, float(self.point.found[name][0, part]), draws, level)
         if made["value"] is None:
             made["undefined_reason"] = "no lesion among these volumes"
-        elif made["lo"] is not None and made["lo"] == made["hi"] == made["value"]:
+        elif draws is not None and made["method"] == "none":
             made |= _bound(made["value"], patients, level)
         return made
 
@@ -105,6 +105,8 @@ def _estimate(name: str, value: float, draws: FloatArray | None, level: float) -
     # by order statistics: a resample in which every box counts has the threshold -inf
     tails = [0.5 - level / 2.0, 0.5 + level / 2.0]
     ends = np.quantile(defined, tails, method="inverted_cdf").tolist()
+    if ends[0] == ends[1]:  # resamples without spread promise more than is known (ST-02a)
+        return made
     lo, hi = (end if math.isfinite(end) else None for end in ends)
     return made | {"lo": lo, "hi": hi, "method": METHOD}
 
@@ -187,7 +189,7 @@ def _few(patients: int, where: str) -> list[str]:
     if patients >= least:
         return []
     return [
-        f"Outside the domain of promised coverage{where}: {patients} patients with a lesion, the promise for intervals "
+        f"Outside the domain of promised coverage{where}: {patients} patient{'' if patients == 1 else 's'} with a lesion, the promise for intervals "
         f"of sensitivities begins at {least}."
     ]
 

@@ -288,9 +288,19 @@ def _carried(out: Prepared) -> None:
     if not isinstance(rows, dict) or not rows:
         return
     part["rows"] = _withhold_small(_capped(rows, MOST_SITES, "parts of the carried threshold", out), out)
+    home = part["rows"].get(str(part.get("reference")), {})
     for row in part["rows"].values():
-        if is_withheld(row.get("cases")):
+        if home.get("cases") == SUPPRESSED:  # a difference from a withheld part would tell its value
             row.pop("words", None)
+            metrics = row.get("metrics")
+            row["metrics"] = {
+                name: entry
+                for name, entry in (metrics.items() if isinstance(metrics, dict) else ())
+                if not name.endswith(("_difference", "_ratio"))
+            }
+        if row.get("cases") == SUPPRESSED:
+            row.pop("words", None)
+        if is_withheld(row.get("cases")):
             row.pop("units", None)
         elif isinstance(row.get("units"), dict):
             row["units"] = {name: suppress(n) for name, n in row["units"].items()}

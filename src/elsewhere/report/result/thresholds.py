@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from elsewhere.privacy import is_withheld
 from elsewhere.report.page.blocks import Cell, Facts, Note, Section, Table, cnt, estimate, text
 from elsewhere.report.page.figures import Specs
 from elsewhere.report.page.numbers import as_float, number
@@ -27,7 +26,7 @@ def thresholds(data: Prepared, specs: Specs) -> Section | None:
         The section, or None for a task without boxes.
     """
     part = data.part("thresholds")
-    points = [p for p in part.get("points") or [] if isinstance(p, dict)]
+    points = [p for p in _list(part.get("points")) if isinstance(p, dict)]
     if not points:
         return None
     units = part.get("units")
@@ -94,7 +93,7 @@ def carried_threshold(data: Prepared, specs: Specs) -> Section | None:
             ]
         )
         words = _mapping(row.get("words"))
-        if name != home and not is_withheld(row.get("cases")):
+        if name != home and words:
             changes.append(
                 [
                     text(name),
@@ -168,7 +167,11 @@ def _threshold(entry: Mapping[str, Any]) -> Cell:
 
 
 def _warnings(part: Mapping[str, Any]) -> list[Note]:
-    return [Note(text=str(w), tone="warn") for w in part.get("warnings") or []]
+    return [Note(text=str(w), tone="warn") for w in _list(part.get("warnings"))]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _mapping(value: Any) -> dict[str, Any]:
