@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import stats
 
 from elsewhere.analysis.result.thresholds import (
     HERE,
@@ -19,6 +21,8 @@ from elsewhere.phantom.detectors import DetectorWorld, draw_detectors
 from elsewhere.protocols import protocols
 from elsewhere.scoring.detection import DetectionTask
 from elsewhere.scoring.task import ScoreOptions, Scores
+from elsewhere.simulation.coverage import binomial_interval
+from elsewhere.simulation.marks import FALSE_PER_VOLUME, FOUND_AT_ALL, MarksDesign, simulate_marks
 from elsewhere.statistics.bootstrap_weights import WeightStream
 from elsewhere.statistics.resampling import Resampling
 
@@ -183,3 +187,81 @@ def test_each_rate_has_its_threshold_and_three_sensitivities(twin):
     nobody = dataclasses.replace(twin, cases=twin.cases.assign(n_lesions=0))
     assert operating_thresholds(nobody, partition, None) is None
     assert operating_thresholds(dataclasses.replace(twin, events=None), partition, None) is None
+
+
+LOUDER, FAINTER = 0.3, 0.4
+"""How much higher false marks, and how much lower true marks, are rated at the second site."""
+
+
+def two_sites(design: MarksDesign, rng: np.random.Generator) -> Scores:
+    """Marks at sites a and b, whose rates at any threshold are known."""
+    cases, events = [], []
+    for site, moved in (("a", 0.0), ("b", 1.0)):
+        marks = simulate_marks(design, rng)
+        wrong = marks.box_lesion < 0
+        score = marks.box_score + moved * np.where(wrong, LOUDER, -FAINTER)
+        n = marks.lesions_of_case.size
+        ids = np.char.add(f"{site}-", np.arange(n).astype(str))
+        lesion_case = np.repeat(np.arange(n), marks.lesions_of_case)
+        missed = np.setdiff1d(np.arange(lesion_case.size), marks.box_lesion)
+        cases.append(
+            pd.DataFrame(
+                {
+                    "case_id": ids,
+                    "patient_id": np.char.add(f"{site}-", marks.cluster.astype(str)),
+                    "site": site,
+                    "n_lesions": marks.lesions_of_case,
+                }
+            )
+        )
+        events.append(
+            pd.DataFrame(
+                {
+                    "case_id": ids[np.concatenate([marks.box_case, lesion_case[missed]])],
+                    "score": np.concatenate([score, np.full(missed.size, np.nan)]),
+                    "kind": np.concatenate([np.where(wrong, "fp", "tp"), np.full(missed.size, "fn")]),
+                }
+            )
+        )
+    text = {"case_id": "string", "patient_id": "string", "kind": "string"}
+    tables = [pd.concat(part, ignore_index=True) for part in (cases, events)]
+    whole, marked = (t.astype({k: v for k, v in text.items() if k in t.columns}) for t in tables)
+    return Scores(task="detection", protocol=protocols.get("plain"), cases=whole, events=marked)
+
+
+def covered(design: MarksDesign, *, rate: float, replicates: int) -> None:
+    """Count how often the intervals at site b hold the rates of the population."""
+    threshold = float(stats.norm.ppf(1 - rate / FALSE_PER_VOLUME))
+    false = FALSE_PER_VOLUME * stats.norm.sf(threshold - LOUDER)
+    found = FOUND_AT_ALL * stats.norm.sf(threshold - design.separation + FAINTER)
+    at_home = FOUND_AT_ALL * stats.norm.sf(threshold - design.separation)
+    truth = {
+        "false_positives": false,
+        "false_positives_ratio": false / rate,
+        "false_positives_difference": false - rate,
+        "lesion": found,
+        "lesion_difference": found - at_home,
+    }
+    rng = np.random.default_rng([design.patients, round(100 * rate)])
+    inside = dict.fromkeys(truth, 0)
+    for r in range(replicates):
+        resampling = Resampling(key="coverage", seed=r, resamples=200)
+        made = carried_threshold(two_sites(design, rng), "site", "a", rate=rate, resampling=resampling)
+        for name, value in truth.items():
+            entry = made.rows["b"]["metrics"][name]
+            inside[name] += entry["lo"] <= value <= entry["hi"]
+    for name, count in inside.items():
+        lo, hi = binomial_interval(count, replicates, level=0.999)
+        assert lo <= 0.95 <= hi, (name, count / replicates)
+
+
+def test_intervals_hold_the_rates_of_the_other_site():
+    covered(MarksDesign(patients=60, volumes_per_patient=2, wafroc=0.8), rate=0.5, replicates=40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("patients", "volumes"), [(150, 4), (400, 2)])
+@pytest.mark.parametrize("rate", [0.25, 0.6])
+def test_intervals_hold_the_rates_of_the_other_site_in_many_cohorts(patients, volumes, rate):
+    design = MarksDesign(patients=patients, volumes_per_patient=volumes, wafroc=0.8)
+    covered(design, rate=rate, replicates=300)
