@@ -8,14 +8,15 @@ import pytest
 from elsewhere.simulation.coverage import binomial_interval, run_job
 from elsewhere.simulation.grid import Job, jobs
 from elsewhere.simulation.marks import (
-    SIMULATED,
     MarksDesign,
     MarksEvaluator,
+    figure_values,
     simulate_marks,
     wafroc_of,
 )
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.differences import difference_independent
+from elsewhere.statistics.localisation import FIGURES
 from elsewhere.statistics.resampling import Resampling
 
 
@@ -26,9 +27,11 @@ def test_the_truth_is_that_of_a_large_cohort(wafroc, volumes):
     assert wafroc_of(design.separation) == pytest.approx(wafroc, abs=1e-8)
     marks = simulate_marks(design, np.random.default_rng(1))
     got = MarksEvaluator(marks, design.patients).values()
-    assert set(got) == set(SIMULATED)
+    truth = figure_values(design)
+    assert set(got) == set(truth) == set(FIGURES)
+    assert {truth[name] for name in FIGURES if name != "inferred_roc"} == {wafroc}
     for name, value in got.items():
-        assert value == pytest.approx(wafroc, abs=0.008), name
+        assert value == pytest.approx(truth[name], abs=0.008), name
 
 
 def test_ratings_of_one_patient_are_alike_and_their_marginal_distribution_is_not_changed_by_it():
@@ -56,7 +59,7 @@ def covered(replicates: int, **cell: float) -> None:
     rows = run_job(
         Job(family="localisation", replicates=replicates, resamples=0, **cell)  # type: ignore[arg-type]
     )
-    assert {row.metric for row in rows if row.default} == set(SIMULATED)
+    assert {row.metric for row in rows if row.default} == set(FIGURES)
     for row in rows:
         assert row.in_domain and row.replicates == replicates and not row.without_width
         lo, hi = binomial_interval(row.covered, row.replicates, level=0.999)
