@@ -19,6 +19,7 @@ SECTIONS = {
         "equivalence",
         "diff",
         "report",
+        "carry-threshold",
         "summarise",
         "plan-sample",
     ),

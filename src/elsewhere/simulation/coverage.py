@@ -39,7 +39,7 @@ from elsewhere.simulation.grid import (
     Job,
     jobs,
 )
-from elsewhere.simulation.marks import SIMULATED, MarksEvaluator, simulate_marks
+from elsewhere.simulation.marks import MarksEvaluator, figure_values, simulate_marks
 from elsewhere.simulation.simulated_mean import SimulatedMean
 from elsewhere.statistics import estimates
 from elsewhere.statistics.bootstrap import bca_interval, jackknife_t_interval, percentile_interval
@@ -340,7 +340,7 @@ def _truth_of(job: Job) -> dict[str, float]:
     if job.family == "froc":
         return _froc_truth()
     if job.family == "localisation":
-        return dict.fromkeys(SIMULATED, job.marks_design().wafroc)
+        return figure_values(job.marks_design())
     if job.binary:
         design = job.design()
         return _binary_truth(design.prevalence, design.auroc, design.slope, job.threshold)

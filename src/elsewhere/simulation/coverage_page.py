@@ -51,6 +51,8 @@ _ORDER = (
     "wafroc",
     "wafroc1",
     "afroc",
+    "afroc1",
+    "inferred_roc",
 )
 _RULES = {
     "patients": "{} patients",
@@ -222,7 +224,9 @@ def _metric_table(metric: str, rows: Sequence[CoverageRow]) -> list[str]:
     ]
     out = [f"### {metric} ({rows[0].method})", ""]
     if columns[0][1] is not None:
-        what = "volumes with a lesion, true value" if rows[0].family == "localisation" else "positives, AUROC"
+        what = (
+            "volumes with a lesion, true wAFROC" if rows[0].family == "localisation" else "positives, AUROC"
+        )
         out += [f"Columns: {what}.", ""]
     out.append("| patients | cases per patient | " + " | ".join(heads) + " |")
     out.append("|---:|---:|" + "---:|" * len(columns))

@@ -12,9 +12,9 @@ from scipy import optimize, special
 
 from elsewhere.simulation.cohorts import SimulatedBoxes
 from elsewhere.statistics.evaluator import ClosedForm, Evaluator, FloatArray
-from elsewhere.statistics.localisation import Figure
+from elsewhere.statistics.localisation import FIGURES, Figure
 
-SIMULATED: tuple[Figure, ...] = ("wafroc", "wafroc1", "afroc")
+_TRUTH_VOLUMES = 1_000_000
 FOUND_AT_ALL, FALSE_PER_VOLUME = 0.97, 1.0
 _LESIONS_OF_POSITIVE = (0.7, 0.2, 0.1)
 """Shares of the positive volumes with one, two and three lesions."""
@@ -78,6 +78,30 @@ def _separation_of(wafroc: float, intraclass: float) -> float:
     )
 
 
+def figure_values(design: MarksDesign) -> dict[str, float]:
+    """Find the values of the figures of merit in the population.
+
+    AFROC, wAFROC and the forms against all volumes have one value, by quadrature; that of the inferred ROC is
+    estimated from a million volumes.
+
+    Args:
+        design: The design.
+
+    Returns:
+        The values by the name of the figure.
+    """
+    values: dict[str, float] = dict.fromkeys(FIGURES, design.wafroc)
+    values["inferred_roc"] = _inferred_roc(design.wafroc, design.intraclass)
+    return values
+
+
+@lru_cache(maxsize=64)
+def _inferred_roc(wafroc: float, intraclass: float) -> float:
+    design = MarksDesign(patients=_TRUTH_VOLUMES, prevalence=0.5, wafroc=wafroc, intraclass=intraclass)
+    marks = simulate_marks(design, np.random.default_rng(20_261_119))
+    return MarksEvaluator(marks, design.patients, metrics=("inferred_roc",)).values()["inferred_roc"]
+
+
 def simulate_marks(design: MarksDesign, rng: np.random.Generator) -> SimulatedBoxes:
     """Draw lesions and marks of a design.
 
@@ -118,7 +142,7 @@ class MarksEvaluator(Evaluator):
     """
 
     def __init__(
-        self, boxes: SimulatedBoxes, n_clusters: int, *, metrics: tuple[Figure, ...] = SIMULATED
+        self, boxes: SimulatedBoxes, n_clusters: int, *, metrics: tuple[Figure, ...] = FIGURES
     ) -> None:
         from elsewhere.scoring.detection.froc import FrocEvents
         from elsewhere.scoring.detection.localisation import LocalisationEvaluator

@@ -124,7 +124,7 @@ DOMAIN: dict[str, Domain] = {
     "localisation": Domain(
         patients=50,
         rarer_class_patients=30,
-        near_the_end=0.87,
+        near_the_end=0.89,
         rarer_class_patients_near_the_end=200,
         value_up_to=0.96,
     ),

@@ -26,7 +26,7 @@ TASK = DetectionTask()
 PLAIN = protocols.get("plain")
 
 
-def drawn(seed: int = 1, *, patients: int = 12, findings: bool = False, sides: bool = True):
+def tables(seed: int = 1, *, patients: int = 12):
     """Two views of two breasts per patient; lesions in some breasts, in both views; ties of scores."""
     rng = np.random.default_rng(seed)
     cases, lesions, boxes = [], [], []
@@ -56,13 +56,17 @@ def drawn(seed: int = 1, *, patients: int = 12, findings: bool = False, sides: b
                         boxes.append((case, x + 10, 510, 180, 180, round(rng.normal(1.0), 1)))
                 for _ in range(rng.poisson(2.0)):
                     boxes.append((case, 5000 + rng.integers(0, 500), 5000, 50, 50, round(rng.normal(), 1)))
-    cases = pd.DataFrame(cases)
-    truth = pd.DataFrame(lesions)
+    said = pd.DataFrame(boxes, columns=["case_id", "x", "y", "width", "height", "score"])
+    return pd.DataFrame(cases), pd.DataFrame(lesions), said
+
+
+def drawn(seed: int = 1, *, findings: bool = False, sides: bool = True):
+    """The scores of such a world; without `findings` and `sides` their columns are left out."""
+    cases, truth, said = tables(seed)
     if not findings:
         truth = truth.drop(columns="finding_id")
     if not sides:
         cases = cases.drop(columns="laterality")
-    said = pd.DataFrame(boxes, columns=["case_id", "x", "y", "width", "height", "score"])
     return TASK.score(
         Cohort.from_frame(cases, lesions=truth),
         boxes_from_frame(said, ReadOptions()),
@@ -181,3 +185,18 @@ def test_a_missed_lesion_is_not_found_where_every_box_counts():
     everything = evaluator.at(ones, np.array([-np.inf]))
     found = scores.cases["n_detected"].sum() / scores.cases["n_lesions"].sum()
     assert everything.found["lesion"][0, 0] == pytest.approx(found) and found < 1
+
+
+def test_findings_come_back_from_saved_events():
+    scores = drawn(9, findings=True)
+    cases, truth, _ = tables(9)
+    again = TASK.from_table(
+        Cohort.from_frame(cases, lesions=truth),
+        scores.cases[["case_id", "status", "n_lesions"]],
+        scores.events.astype(object),
+        PLAIN,
+        ScoreOptions(),
+    )
+    before, after = evaluator_of(scores)[0], evaluator_of(again)[0]
+    for level in LEVELS:
+        assert np.array_equal(before.units[level].score, after.units[level].score), level

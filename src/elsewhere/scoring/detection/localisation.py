@@ -14,7 +14,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.scoring.detection.froc import NO_LESION, FrocEvaluator, FrocEvents
+from elsewhere.scoring.detection.froc import FrocEvaluator, FrocEvents
 from elsewhere.statistics.accumulators import cluster_sums, weigh_sums
 from elsewhere.statistics.evaluator import (
     ClosedForm,
@@ -34,6 +34,7 @@ _LABELS: dict[Figure, str] = {
     "afroc1": "AFROC1 (every lesion weighs 1, against all volumes)",
     "inferred_roc": "Inferred ROC AUC (highest box per volume)",
 }
+NO_LESION = "no lesion among these volumes"
 NO_NORMAL = "no volume without a lesion, so no lesion can be compared with one"
 MAX_LLF, MAX_NLF = "max_llf", "max_nlf"
 
