@@ -32,10 +32,10 @@ MAY_USE = {
     "protocols": {"errors", "registry"},
     "statistics": {"errors", "protocols"},
     "boxes": {"errors"},
-    "ensembles": {"errors", "statistics"},
+    "ensembles": {"errors", "statistics", "boxes"},
     "inputs": {"errors", "untrusted", "files", "registry"},
     "cohort": {"errors", "untrusted", "files", "registry", "tables", "inputs"},
-    "predictions": {"errors", "registry", "tables", "inputs", "cohort"},
+    "predictions": {"errors", "files", "registry", "tables", "inputs", "cohort"},
     "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
     "phantom": {
         "errors",
@@ -96,6 +96,7 @@ MAY_USE = {
         "privacy",
         "protocols",
         "statistics",
+        "ensembles",
         "inputs",
         "cohort",
         "predictions",
@@ -151,6 +152,7 @@ LAYERS = {
         "result": set(),
         "ranking": {"result"},
         "readers": {"result"},
+        "merging": {"result", "ranking"},
         "study": {"result", "ranking"},
     },
     "report": {
@@ -172,6 +174,7 @@ LAYERS = {
         "accept": {"advice"},
         "check": {"advice", "output"},
         "rank": {"advice"},
+        "merge": {"advice"},
         "demo": {"output", "run", "score", "summarise"},
     },
 }

@@ -15,6 +15,7 @@ SECTIONS = {
         "check",
         "rank",
         "readers",
+        "merge",
         "compare",
         "equivalence",
         "diff",
