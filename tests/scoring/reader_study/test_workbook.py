@@ -6,6 +6,7 @@ import zipfile
 
 import numpy as np
 import openpyxl
+import pandas as pd
 import pytest
 
 from elsewhere.errors import UserError
@@ -13,9 +14,11 @@ from elsewhere.files.limits import SizeLimitError
 from elsewhere.phantom.reader_study import ReaderWorld, draw_reader_study, write_reader_study
 from elsewhere.scoring.reader_study import (
     FIGURES_OF_MERIT,
+    StudyTables,
     figure_matrix,
     find_figure,
     read_study_workbook,
+    study_of_tables,
 )
 from elsewhere.tables import TableOptions
 
@@ -271,10 +274,33 @@ def test_sheets_that_are_absent_or_there_twice(write):
     with pytest.raises(UserError, match="no sheet for the truth") as found:
         read_study_workbook(write(names=("Truht", "TP", "FP")))
     assert "Did you mean 'Truht'?" in found.value.fix
+    with pytest.raises(UserError, match="no sheet for lesion marks") as found:
+        read_study_workbook(write(names=("Truth", "TP marks", "FP")))
+    assert "Did you mean 'TP marks'?" in found.value.fix
     with pytest.raises(UserError, match="no sheet for non-lesion marks"):
         read_study_workbook(write(fp=None))
     with pytest.raises(UserError, match="several sheets for lesion marks"):
         read_study_workbook(write(names=("Truth", "TP", "LL")))
+
+
+def test_tables_with_numbers_in_the_place_of_text():
+    """From Python the three tables may be typed: 1, 1.0 and '1' are one id."""
+    truth = pd.DataFrame(
+        {"CaseID": [1, 2, 3, 4], "LesionID": [0.0, 0.0, 1.0, 1.0], "Weight": [0, np.nan, 1, 1.0]}
+    )
+    tp = pd.DataFrame(
+        {
+            "ReaderID": [1, 1],
+            "ModalityID": ["A", "A"],
+            "CaseID": [3.0, 4.0],
+            "LesionID": [1, 1],
+            "Rating": [2, 3],
+        }
+    )
+    fp = pd.DataFrame({"ReaderID": [1], "ModalityID": ["A"], "CaseID": [1], "Rating": [1.5]})
+    study = study_of_tables(StudyTables(truth=truth, lesion_marks=tp, non_lesion_marks=fp))
+    assert study.case_ids == ("1", "2", "3", "4")
+    assert study.marks["A", "1"].lesion.tolist() == [0, 1, -1]
 
 
 def test_no_false_positives_at_all(write):

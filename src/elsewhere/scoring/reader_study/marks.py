@@ -16,11 +16,11 @@ from elsewhere.scoring.reader_study.tables import (
     Remarks,
     StudyTables,
     named_columns,
+    numbers,
     rows_where,
 )
 from elsewhere.scoring.reader_study.truth import StudyTruth, read_truth
 from elsewhere.statistics.localisation import Marks
-from elsewhere.tables import to_number
 
 OnInvalid = Literal["error", "skip"]
 Chosen = tuple[Sequence[str], Sequence[str]]
@@ -164,13 +164,7 @@ class _Reading:
                 raise UserError(
                     f"{PUBLISHED[name]} is empty in {rows_where(empty)}", where=where, fix="Fill the cells."
                 )
-        rating = to_number(
-            table["rating"],
-            column="rating",
-            where=where,
-            on_invalid="nan" if self.on_invalid == "skip" else "error",
-            missing="nan" if self.on_invalid == "skip" else "error",
-        )
+        rating = numbers(table["rating"], "rating", where, skip=self.on_invalid == "skip")
         number = {case: at for at, case in enumerate(truth.case_ids)}
         case = table["case"].map(number)
         lesion = pd.Series(-1, index=table.index)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows, near_columns
+from elsewhere.tables import same_as_csv, to_number
 
 _COLUMNS = {
     "reader": ("readerid", "reader"),
@@ -116,9 +118,40 @@ def named_columns(table: pd.DataFrame, kind: str, where: str) -> pd.DataFrame:
     made = pd.DataFrame({name: table[column] for name, column in found.items()})
     for name in ("reader", "treatment", "case", "lesion", "patient", "paradigm"):
         if name in made:
-            text = made[name].astype("string").str.strip()
+            text = same_as_csv(made[name], text=True).astype("string").str.strip()
             made[name] = text.mask(text == "").astype(object).where(text.notna() & (text != ""), None)
     return made
+
+
+def numbers(column: pd.Series, name: str, where: str, *, skip: bool = False) -> pd.Series:
+    """Convert a column of ratings or weights to numbers.
+
+    Args:
+        column: The column.
+        name: What an error calls it.
+        where: The file and sheet that an error names.
+        skip: Whether what is no number becomes NaN; otherwise it is refused, empty cells too.
+
+    Returns:
+        The numbers.
+
+    Raises:
+        UserError: A cell is no finite number.
+
+    Example:
+        >>> numbers(pd.Series(["3.5"]), "rating", "study.xlsx").tolist()
+        [3.5]
+    """
+    allowed: Literal["error", "nan"] = "nan" if skip else "error"
+    try:
+        return to_number(column, column=name, where=where, on_invalid=allowed, missing=allowed)
+    except UserError as problem:
+        raise UserError(
+            problem.what,
+            where=problem.where,
+            fix="Every cell needs a plain number with a decimal point: no comma, no % sign, no word."
+            + (" --on-invalid skip leaves such marks out and counts them." if name == "rating" else ""),
+        ) from problem
 
 
 def rows_where(mask: pd.Series) -> str:

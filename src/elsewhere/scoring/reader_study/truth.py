@@ -14,9 +14,8 @@ import pandas as pd
 
 from elsewhere.errors import UserError, name_rows
 from elsewhere.scoring.reader_study.study import Paradigm, in_natural_order
-from elsewhere.scoring.reader_study.tables import PUBLISHED, Remarks, named_columns, rows_where
+from elsewhere.scoring.reader_study.tables import PUBLISHED, Remarks, named_columns, numbers, rows_where
 from elsewhere.statistics.localisation import LesionTruth
-from elsewhere.tables import to_number
 
 _DESIGNS = {"fctrl", "factorial", "crossed"}
 _ROUNDING = 0.02
@@ -116,7 +115,7 @@ def _weights(
     if "weight" not in table:
         remarks.warnings.append("The truth has no column Weight: the lesions of a case count equally.")
         return None
-    weight = to_number(table["weight"], column="Weight", where=where).fillna(0.0).to_numpy()[~normal]
+    weight = numbers(table["weight"].astype("string").fillna("0"), "Weight", where).to_numpy()[~normal]
     if (weight < 0).any():
         below = (table["weight"].notna() & ~normal).to_numpy() & _negative(table["weight"])
         raise UserError(

@@ -16,6 +16,7 @@ none. `Truth` may have a column PatientID: the jackknife then leaves out patient
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -95,7 +96,10 @@ def _find_sheet(kind: str, titles: Sequence[str], path: Path) -> str:
             where=str(path),
             fix="Keep one of them.",
         )
-    near = [title for name in names for title in near_matches(name, titles)]
+    known = {name for forms in _SHEETS.values() for name in forms}
+    others = [title for title in titles if title.strip().casefold() not in known]
+    near = [title for title in others if set(re.split(r"[^a-z]+", title.casefold())) & set(names)]
+    near = near or [title for name in names for title in near_matches(name, others)]
     hint = f"Did you mean {' or '.join(repr(n) for n in dict.fromkeys(near))}? Rename it. " if near else ""
     raise UserError(
         f"there is no sheet for {_SHEET_OF[kind]}",
