@@ -79,6 +79,15 @@ def analyse_inputs(inputs: ReaderInputs, options: ReaderStudyOptions) -> Analyse
 
     Raises:
         UserError: The reference is no treatment, or the margin or a level is not allowed.
+
+    Example:
+        >>> matrix = FigureMatrix.crossed(
+        ...     [[0.8, 0.7], [0.9, 0.8]], [[0.001] * 4] * 4, treatments=("A", "B"), readers=("1", "2")
+        ... )
+        >>> inputs = ReaderInputs(figure=Figure(name="auroc", title="AUROC"), matrix=matrix)
+        >>> made = analyse_inputs(inputs, ReaderStudyOptions(random=RandomFactors.CASES))
+        >>> made.summary["readers"]["per_reader"][3]["value"], made.exit_code
+        (0.8, 0)
     """
     reference = options.reference or inputs.matrix.treatments[0]
     if reference not in inputs.matrix.treatments:

@@ -180,6 +180,20 @@ def figure_matrix(
 
     Raises:
         UserError: The figure is undefined for these cases, or without one of them.
+
+    Example:
+        >>> marks = Marks(case=np.array([0, 2]), score=np.array([4.0, 2.0]), lesion=np.array([0, -1]))
+        >>> study = ReaderStudy(
+        ...     paradigm="FROC",
+        ...     truth=LesionTruth(n_cases=4, case=np.array([0, 1])),
+        ...     case_ids=("a", "b", "c", "d"),
+        ...     patient_of_case=np.arange(4),
+        ...     treatments=("unaided",),
+        ...     readers=(("1",),),
+        ...     marks={("unaided", "1"): marks},
+        ... )
+        >>> figure_matrix(study, find_figure("wafroc", "FROC")).values.tolist()
+        [[0.625]]
     """
     _check_cases(study, figure)
     cluster = (

@@ -80,6 +80,13 @@ def mean_squares(study: FigureMatrix) -> MeanSquares:
 
     Returns:
         The mean squares. Where readers are nested within treatments there is none of the readers alone.
+
+    Example:
+        >>> values = np.array([[0.8, 0.7], [0.9, 0.8]])
+        >>> study = FigureMatrix.crossed(values, np.eye(4), treatments=("A", "B"), readers=("1", "2"))
+        >>> made = mean_squares(study)
+        >>> round(made.treatment, 3), round(made.reader, 3), abs(round(made.interaction, 3))
+        (0.01, 0.01, 0.0)
     """
     values = study.values
     treatments, readers = study.shape
@@ -120,6 +127,15 @@ def error_covariances(study: FigureMatrix) -> ErrorCovariances:
 
     Returns:
         Var, Cov1, Cov2 and Cov3. Readers who are nested within treatments have no Cov1.
+
+    Example:
+        >>> covariance = 0.001 * (np.eye(4) + np.ones((4, 4)))
+        >>> study = FigureMatrix.crossed(
+        ...     [[0.8, 0.7], [0.9, 0.8]], covariance, treatments=("A", "B"), readers=("1", "2")
+        ... )
+        >>> made = error_covariances(study)
+        >>> made.var, made.cov1, made.cov2, made.cov3
+        (0.002, 0.001, 0.001, 0.001)
     """
     treatments, readers = study.shape
     treatment, reader = (at.ravel() for at in np.indices((treatments, readers)))
