@@ -266,7 +266,7 @@ def _verdict(
                 margin=options.margin,
                 margin_source="declared",
                 aim="non-inferiority",
-                group=group if len(rows) > 1 else None,
+                group=group,
             )
         )
     return overall(claims)
