@@ -13,7 +13,6 @@ from elsewhere.cli.options import (
     DelimiterOpt,
     EncodingOpt,
     IdsOpt,
-    InvalidOpt,
     JsonOpt,
     MapOpt,
     ProtocolOpt,
@@ -21,7 +20,6 @@ from elsewhere.cli.options import (
     ResamplesOpt,
     SeedOpt,
     ThreadsOpt,
-    WhereOpt,
     pairs,
     show,
     split_list,
@@ -104,7 +102,13 @@ def merge(
     cohort: Annotated[
         Path | None, typer.Option(help="The cohort that the setting is chosen on, with lesions.")
     ] = None,
-    where: WhereOpt = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            help="Only these cases of --cohort choose the setting: split=validation (may be repeated).",
+        ),
+    ] = None,
     report_on: Annotated[
         str | None,
         typer.Option(help="The test cohort; or COLUMN=VALUE for the cases of --cohort with this value."),
@@ -144,7 +148,12 @@ def merge(
     replace: ReplaceOpt = False,
     column_map: MapOpt = None,
     normalise_ids: IdsOpt = "",
-    on_invalid: InvalidOpt = "error",
+    on_invalid: Annotated[
+        str,
+        typer.Option(
+            help="An invalid box: error (its detector is left out), or worst (the box is left out of the merge)."
+        ),
+    ] = "error",
     encoding: EncodingOpt = None,
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
