@@ -19,7 +19,9 @@ from elsewhere.report.leaderboard.merging import merging
 from elsewhere.report.page.blocks import Section
 from elsewhere.report.page.figures import FORMATS, FigureSpec, inline_figures, save_figures
 from elsewhere.report.page.shell import environment, read_template, with_pictures
-from elsewhere.report.result import cases, performance, provenance, sites, subgroups
+from elsewhere.report.readers import sections as readers
+from elsewhere.report.readers.figures import reader_figures
+from elsewhere.report.result import cases, performance, provenance, sites, subgroups, thresholds
 from elsewhere.report.result.figures import result_figures
 from elsewhere.report.result.first_page import first_page
 from elsewhere.report.result.prepare import Prepared, prepare
@@ -29,6 +31,8 @@ _ORDER = (
     cases.who,
     performance.discrimination,
     performance.operating_point,
+    thresholds.thresholds,
+    thresholds.carried_threshold,
     performance.calibration,
     subgroups.subgroups,
     sites.sites,
@@ -38,6 +42,9 @@ _ORDER = (
     many.difficulty,
     cases.worst_cases,
     many.comparison,
+    readers.reader_study,
+    readers.reader_panel,
+    readers.reader_variance,
     many.ranking,
     provenance.more,
     provenance.audit,
@@ -57,7 +64,9 @@ def figure_specs(summary: Mapping[str, Any] | Prepared) -> dict[str, FigureSpec]
         The figures by name, in the order of the page.
     """
     data = prepare(summary)
-    return {spec.name: spec for spec in (*result_figures(data), *leaderboard_figures(data))}
+    return {
+        spec.name: spec for spec in (*result_figures(data), *leaderboard_figures(data), *reader_figures(data))
+    }
 
 
 def write_figures(

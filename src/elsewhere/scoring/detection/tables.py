@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 KINDS = ("tp", "duplicate", "fp", "fn")
 NEAREST_LESION = "nearest_lesion_id"
+FINDING = "finding_id"
+"""The column that numbers one finding in several views; tables of lesions and events may do without it."""
 EVENT_COLUMNS = (
     "case_id",
     "patient_id",
@@ -36,7 +38,9 @@ EVENT_COLUMNS = (
     "kind",
     "box",
     NEAREST_LESION,
+    FINDING,
 )
+_OPTIONAL = (NEAREST_LESION, FINDING)
 _KEPT = ("case_id", "patient_id", "exam_id", "dataset", "site", "view", "laterality", "label")
 _ATTRIBUTES = ("age", "menopausal_status", "breast_density")
 
@@ -105,6 +109,8 @@ def lesion_frame(cohort: Cohort, cases: pd.DataFrame) -> pd.DataFrame:
     out["lesion_class"] = pd.array(
         class_column if class_column is not None else [pd.NA] * len(out), dtype="string"
     )
+    if FINDING in source.columns:
+        out[FINDING] = pd.array(source[FINDING].astype("string").to_numpy(), dtype="string")
     for name in ("x", "y", "width", "height"):
         out[name] = to_number(source[name], column=name, where=where, missing="error").to_numpy()
     for name in ("slice", "volume_slices"):
@@ -324,6 +330,7 @@ def events_of(
                 np.concatenate([boxes["row"].to_numpy(dtype=np.int64), np.full(n_missed, -1)]), dtype="Int64"
             ),
             NEAREST_LESION: of_lesion("lesion_id", closest),
+            **({FINDING: of_lesion(FINDING, lesion)} if FINDING in lesions.columns else {}),
         }
     ).assign(box=lambda table: table["box"].where(table["box"] >= 0))
 
@@ -380,7 +387,7 @@ def checked_events(events: pd.DataFrame) -> pd.DataFrame:
         )
     out = pd.DataFrame(index=range(len(events)))
     for name in EVENT_COLUMNS:
-        if name == NEAREST_LESION and name not in events.columns:
+        if name in _OPTIONAL and name not in events.columns:
             continue
         if name == "score":
             out[name] = to_number(events[name], column=name, where=where).to_numpy()
