@@ -36,9 +36,14 @@ EVENT_COLUMNS = (
     "kind",
     "box",
     NEAREST_LESION,
+    "lesion_diagonal_px",
+    "lesion_distortion",
 )
+_LATER_COLUMNS = (NEAREST_LESION, "lesion_diagonal_px", "lesion_distortion")
+"""Columns that events of earlier versions do not have."""
+_NUMBERS = ("score", "lesion_diagonal_px", "lesion_distortion")
 _KEPT = ("case_id", "patient_id", "exam_id", "dataset", "site", "view", "laterality", "label")
-_ATTRIBUTES = ("age", "menopausal_status", "breast_density")
+_ATTRIBUTES = ("age", "menopausal_status", "breast_density", "vendor")
 
 
 def case_frame(cohort: Cohort, options: ScoreOptions) -> pd.DataFrame:
@@ -110,6 +115,11 @@ def lesion_frame(cohort: Cohort, cases: pd.DataFrame) -> pd.DataFrame:
     for name in ("slice", "volume_slices"):
         present = name in source.columns
         out[name] = to_number(source[name], column=name, where=where).to_numpy() if present else np.nan
+    out["ad"] = (
+        to_number(source["ad"], column="ad", where=where, on_invalid="nan").to_numpy()
+        if "ad" in source.columns
+        else np.nan
+    )
     out["volume"] = pd.Index(cases["case_id"]).get_indexer(pd.Index(out["case_id"])).astype(np.int64)
     problems = (
         (
@@ -309,6 +319,10 @@ def events_of(
         values[none] = pd.NA
         return values
 
+    def number_of_lesion(column: pd.Series, number: npt.NDArray[np.int64]) -> FloatArray:
+        values = np.append(column.to_numpy(dtype=np.float64), np.nan)
+        return values[np.where(number < 0, -1, number)]
+
     blank = pd.array([pd.NA] * n_missed, dtype="string")
     return pd.DataFrame(
         {
@@ -324,6 +338,8 @@ def events_of(
                 np.concatenate([boxes["row"].to_numpy(dtype=np.int64), np.full(n_missed, -1)]), dtype="Int64"
             ),
             NEAREST_LESION: of_lesion("lesion_id", closest),
+            "lesion_diagonal_px": number_of_lesion(np.hypot(lesions["width"], lesions["height"]), lesion),
+            "lesion_distortion": number_of_lesion(lesions["ad"], lesion),
         }
     ).assign(box=lambda table: table["box"].where(table["box"] >= 0))
 
@@ -355,7 +371,7 @@ def no_events() -> pd.DataFrame:
     Returns:
         The table, with the columns `EVENT_COLUMNS`.
     """
-    columns = {name: pd.Series(dtype="float64" if name == "score" else "string") for name in EVENT_COLUMNS}
+    columns = {name: pd.Series(dtype="float64" if name in _NUMBERS else "string") for name in EVENT_COLUMNS}
     return pd.DataFrame(columns)
 
 
@@ -380,9 +396,9 @@ def checked_events(events: pd.DataFrame) -> pd.DataFrame:
         )
     out = pd.DataFrame(index=range(len(events)))
     for name in EVENT_COLUMNS:
-        if name == NEAREST_LESION and name not in events.columns:
+        if name in _LATER_COLUMNS and name not in events.columns:
             continue
-        if name == "score":
+        if name in _NUMBERS:
             out[name] = to_number(events[name], column=name, where=where).to_numpy()
         elif name in events.columns:
             out[name] = events[name].astype("string").to_numpy()
