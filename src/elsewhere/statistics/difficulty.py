@@ -184,9 +184,7 @@ def lesion_difficulty(
     for name, table in events.items():
         counted = table if cases is None else table[table["case_id"].isin(list(cases))]
         false = counted.loc[(counted["kind"] == "fp").to_numpy(dtype=bool), "score"]
-        thresholds[name] = budget_threshold(
-            false.to_numpy(dtype=np.float64), budget=budget, volumes=volumes
-        )
+        thresholds[name] = budget_threshold(false.to_numpy(dtype=np.float64), budget=budget, volumes=volumes)
     best_fp, within = found.cost, found.within(budget)
     detected = within.sum(axis=1)
     total = np.where(within, best_fp, 0.0).sum(axis=1)

@@ -356,9 +356,7 @@ def _exchanged(both: _PairOfModels, resampling: Resampling) -> tuple[FloatArray 
     return np.concatenate(parts), DRAWN
 
 
-def _interval(
-    both: _PairOfModels, resampling: Resampling
-) -> tuple[list[float | None], list[float | None]]:
+def _interval(both: _PairOfModels, resampling: Resampling) -> tuple[list[float | None], list[float | None]]:
     """Percentile intervals of the differences over resampled patients; without lesions there is none."""
     n_groups, n = both.members.shape[1], both.patients - 1
     if resampling.resamples == 0 or n == 0:

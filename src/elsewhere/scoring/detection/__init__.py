@@ -22,12 +22,12 @@ import pandas as pd
 
 from elsewhere.cohort.label_scheme import LabelScheme
 from elsewhere.errors import UserError, name_rows, unknown_name
-from elsewhere.predictions.boxes import check_boxes, rows_of, to_cohort_spelling, volume_extent
+from elsewhere.predictions.boxes import rows_of
 from elsewhere.predictions.join import join_by_id
 from elsewhere.protocols import Protocol
 from elsewhere.scoring.detection.froc import FrocEvaluator, FrocEvents, froc_specs
+from elsewhere.scoring.detection.prepared_boxes import prepare_boxes
 from elsewhere.scoring.detection.tables import (
-    box_frame,
     case_frame,
     case_numbers,
     checked_events,
@@ -38,7 +38,6 @@ from elsewhere.scoring.detection.tables import (
     is_kind,
     lesion_frame,
     no_events,
-    worst_scores,
 )
 from elsewhere.scoring.flow import participant_flow
 from elsewhere.scoring.stored import check_stored_boxes
@@ -201,27 +200,13 @@ class DetectionTask(Task):
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
     ) -> Scores:
         protocol = _with_matching(protocol, options)
-        cases = case_frame(cohort, options)
-        lesions = lesion_frame(cohort, cases)
+        held = prepare_boxes(cohort, predictions, options)
+        cases, lesions, boxes = held.cases, held.lesions, held.boxes
+        volume, invalid, score = held.volume, held.invalid, held.score
         ids = pd.Index(cases["case_id"])
-        said = box_frame(predictions)
-        if options.normalise_ids:
-            said["case_id"] = to_cohort_spelling(
-                said["case_id"], cases["case_id"], options.normalise_ids, source=predictions.source
-            )
-        boxes = check_boxes(
-            said,
-            extent=volume_extent(cohort),
-            on_invalid=options.on_invalid,
-            source=predictions.source,
-            any_depth=predictions.extras.get("form") == "dbtex",
-        )
         warnings = [*predictions.warnings, *id_warnings(cases, boxes, source=predictions.source)]
         if cohort.lesions is None:
             warnings.append("The cohort has no lesion table, so every sensitivity is undefined.")
-        volume = rows_of(boxes["case_id"], ids)
-        invalid = boxes["reason"].notna().to_numpy(dtype=bool)
-        score = worst_scores(boxes["score"].to_numpy(dtype=float), volume, invalid, boxes["case_id"])
         hit = hits_of(boxes, lesions, volume=volume, ids=ids, protocol=protocol)
         hit[invalid] = -1
         nearest = hit

@@ -29,7 +29,6 @@ BUDGET = 4.0
 """False positives per volume at which the study counts who finds a lesion (DBT-08)."""
 MOST_PAIRS_IN_DETAIL = 15
 """So many pairs are also compared at every budget and in every group of lesions."""
-MOST_HARDEST = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +157,7 @@ def strata_of(lesions: pd.DataFrame, cases: pd.DataFrame) -> dict[str, pd.Series
     for column, name in (("vendor", "vendor"), ("breast_density", "breast density")):
         if column in cases.columns:
             out[name] = case_id.map(of_case[column]).astype("string")
-    return {name: levels for name, levels in out.items() if levels.nunique(dropna=False) > 1}
+    return {name: levels for name, levels in out.items() if len(levels.unique()) > 1}
 
 
 def _thirds(diagonal: pd.Series) -> pd.Series:
@@ -183,7 +182,7 @@ def difficulty_of(held: LesionsOfModels) -> dict[str, Any]:
         return {}
     made = lesion_difficulty(held.events, volumes=len(held.cases), lesions=held.lesions, budget=BUDGET)
     found = held.found()
-    part = made.to_dict(limit=MOST_HARDEST)
+    part = made.to_dict()
     described = _described(held).set_index(LESION_KEY)
     keys = pd.MultiIndex.from_frame(made.table[LESION_KEY]).take(np.arange(len(part["hardest"])))
     for row, (_, known) in zip(part["hardest"], described.reindex(keys).iterrows(), strict=True):
@@ -221,9 +220,7 @@ def lesions_table(held: LesionsOfModels) -> pd.DataFrame:
     return table[["difficulty_rank", *(name for name in table.columns if name != "difficulty_rank")]]
 
 
-def paired_lesions(
-    held: LesionsOfModels, *, baseline: str | None, resampling: Resampling
-) -> dict[str, Any]:
+def paired_lesions(held: LesionsOfModels, *, baseline: str | None, resampling: Resampling) -> dict[str, Any]:
     """Compare models lesion by lesion at equal budgets of false positives.
 
     Args:
@@ -252,9 +249,7 @@ def paired_lesions(
         part["other_budgets"] = [
             row.to_dict()
             for budget in others
-            for row in compare_pairs(
-                found, patients, budget=budget, resampling=resampling, baseline=baseline
-            )
+            for row in compare_pairs(found, patients, budget=budget, resampling=resampling, baseline=baseline)
         ]
         part["strata"] = [
             row.to_dict()

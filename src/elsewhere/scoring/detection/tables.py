@@ -263,21 +263,39 @@ def hits_of(
             fix="Give z (first slice) and depth: a box must lie near the lesion's slice to hit it.",
         )
 
-    def numbers(table: pd.DataFrame, name: str) -> FloatArray:
-        return np.ascontiguousarray(table[name].to_numpy(dtype=np.float64))
+    return match_boxes(as_boxes(boxes, volume), as_lesions(lesions), protocol.detection, n_volumes=len(ids))
 
-    return match_boxes(
-        Boxes(volume=volume, **{name: numbers(boxes, name) for name in BOX_COLUMNS if name != "score"}),
-        Lesions(
-            volume=lesions["volume"].to_numpy(dtype=np.int64),
-            **{
-                name: numbers(lesions, name)
-                for name in ("x", "y", "width", "height", "slice", "volume_slices")
-            },
-        ),
-        protocol.detection,
-        n_volumes=len(ids),
+
+def as_boxes(boxes: pd.DataFrame, volume: npt.NDArray[np.int64]) -> Boxes:
+    """Take the numbers of boxes out of their table.
+
+    Args:
+        boxes: The boxes.
+        volume: The number of each box's volume; -1 where the cohort does not list it.
+
+    Returns:
+        The boxes as arrays.
+    """
+    return Boxes(volume=volume, **{name: _numbers(boxes, name) for name in BOX_COLUMNS if name != "score"})
+
+
+def as_lesions(lesions: pd.DataFrame) -> Lesions:
+    """Take the numbers of lesions out of their table.
+
+    Args:
+        lesions: The lesions, as `lesion_frame` made them.
+
+    Returns:
+        The lesions as arrays.
+    """
+    names = ("x", "y", "width", "height", "slice", "volume_slices")
+    return Lesions(
+        volume=lesions["volume"].to_numpy(dtype=np.int64), **{name: _numbers(lesions, name) for name in names}
     )
+
+
+def _numbers(table: pd.DataFrame, name: str) -> FloatArray:
+    return np.ascontiguousarray(table[name].to_numpy(dtype=np.float64))
 
 
 def events_of(
