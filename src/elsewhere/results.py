@@ -26,7 +26,7 @@ from elsewhere.analysis.result.storage import (
     write_scores,
 )
 from elsewhere.privacy import KEY_FILE, Redactor, write_sharing_note
-from elsewhere.tables import staged_directory, write_json
+from elsewhere.tables import staged_directory, write_json, write_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +185,7 @@ def write_summary_folder(
     *,
     replace: bool = False,
     inputs: Iterable[Any] = (),
+    tables: Mapping[str, pd.DataFrame] | None = None,
 ) -> Path:
     """Write the folder of a comparison or a ranking, which has no scores of its own: all of it, or nothing.
 
@@ -194,6 +195,7 @@ def write_summary_folder(
         redactor: The redactor that took the ids out of the summary; what it replaced goes into the key file.
         replace: Whether what an earlier run wrote there may be replaced.
         inputs: Paths that must not lie in the folder, because they are read.
+        tables: Further tables by the names of their files; SHARING.txt says which of them name cases.
 
     Returns:
         The folder.
@@ -207,5 +209,7 @@ def write_summary_folder(
         write_json(summary, folder / SUMMARY)
         write_report(summary, folder / "report.html", redact=redactor)
         write_key(folder / KEY_FILE, None, redactor.originals)
+        for name, table in (tables or {}).items():
+            write_table(table, folder / name)
         write_sharing_note(folder)
     return Path(out)

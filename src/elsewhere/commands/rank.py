@@ -197,5 +197,8 @@ def rank(
     made = rank_entries(entries, options)
     if out is None:
         return Leaderboard(summary=made.summary, failures=made.failures)
-    path = write_summary_folder(made.summary, out, made.redactor, replace=replace, inputs=inputs)
+    tables = {**made.tables, **made.local_tables}
+    path = write_summary_folder(
+        made.summary, out, made.redactor, replace=replace, inputs=inputs, tables=tables
+    )
     return Leaderboard(summary=made.summary, path=path, failures=made.failures)

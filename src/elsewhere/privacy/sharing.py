@@ -13,8 +13,10 @@ _CONTENT = {
     KEY_FILE: "the id behind each hash (h-...) and each mark ([id 1]) of the report",
     "scores.parquet": "one row per case, with its ids",
     "events.parquet": "one row per box or point, with the ids of its case",
+    "hit_rules.csv": "the value and the rank of each model under each hit rule",
+    "lesions.csv": "one row per lesion, with its ids and the models that find it",
 }
-_LOCAL = frozenset({KEY_FILE, "scores.parquet", "events.parquet"})
+_LOCAL = frozenset({KEY_FILE, "scores.parquet", "events.parquet", "lesions.csv"})
 
 
 def write_sharing_note(folder: Path, *, more: Mapping[str, str] | None = None) -> Path:

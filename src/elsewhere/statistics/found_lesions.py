@@ -305,7 +305,10 @@ def found_by_stratum(
                     "found_by_any": int(inside.any(axis=1).sum()),
                     "found_by_all": int(inside.all(axis=1).sum()),
                     "mean_share_of_models": float(inside.mean()),
-                    "sensitivity": dict(zip(found.models, inside.mean(axis=0).tolist(), strict=True)),
+                    "models": [
+                        {"model": name, "sensitivity": float(inside[:, k].mean())}
+                        for k, name in enumerate(found.models)
+                    ],
                 }
             )
     return rows

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import pandas as pd
 
 from elsewhere._version import __version__
 from elsewhere.analysis.ranking.entries import Entries, Entry
+from elsewhere.analysis.ranking.lesions import with_rule_hits, withhold_small_strata
 from elsewhere.analysis.ranking.submissions import Failure
 from elsewhere.analysis.result.inputs import Progress
 from elsewhere.errors import unknown_name
 from elsewhere.privacy import Redactor
+from elsewhere.privacy.tables import redacted_table
+from elsewhere.scoring.detection.hit_rule_map import HitRuleMap, map_of_rules
 from elsewhere.scoring.prepared import Prepared, primary_metric
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.leaderboard import fairness_weighting, top_against_bottom_by_size
@@ -49,11 +54,15 @@ class RankedEntries:
         summary: The content of summary.json; it names no case and no folder.
         failures: The entries that could not be scored, with reasons that may name cases and files.
         redactor: The redactor that took the ids out of the summary.
+        tables: Further tables that name no case, by the names of their files.
+        local_tables: Tables that name cases and stay with the data.
     """
 
     summary: dict[str, Any]
     failures: tuple[Failure, ...]
     redactor: Redactor
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    local_tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
 def rank_entries(entries: Entries, options: RankingOptions) -> RankedEntries:
@@ -93,15 +102,27 @@ def rank_entries(entries: Entries, options: RankingOptions) -> RankedEntries:
     )
     ranking = _ranking_part(entries.ranked, metric, resampling, options)
     summary = _summary(entries, ranking, resampling)
-    details, missing = first.task.ranking_details(
-        {entry.name: entry.ready.scores for entry in entries.ranked}
-    )
+    scores = {entry.name: entry.ready.scores for entry in entries.ranked}
+    details, missing = first.task.ranking_details(scores)
     summary |= details
+    summary |= first.task.paired_details(scores, baseline=options.baseline, resampling=resampling)
     summary["warnings"] += missing
+    local = dict(first.task.local_tables(scores))
+    hit_rules = _hit_rules(entries.ranked, ranking)
+    if hit_rules is not None:
+        summary["hit_rules"] = hit_rules.summary
+        local["lesions.csv"] = with_rule_hits(local.get("lesions.csv"), hit_rules.lesions)
+    summary = withhold_small_strata(summary)
     redactor = Redactor(entries.ids, folders=read_folders())
     summary = redactor.summary(summary)
     summary["ranking"]["failed"] = [failure.shared(redactor) for failure in entries.failures]
-    return RankedEntries(summary=summary, failures=entries.failures, redactor=redactor)
+    return RankedEntries(
+        summary=summary,
+        failures=entries.failures,
+        redactor=redactor,
+        tables={} if hit_rules is None else {"hit_rules.csv": redacted_table(hit_rules.table, redactor)},
+        local_tables=local,
+    )
 
 
 def incomplete(counts: Mapping[str, Any]) -> str:
@@ -215,6 +236,20 @@ def _shown(ready: Prepared, metric: str) -> list[str]:
     wanted = [metric, "performance", "fairness", "combined", "dice", "norm_hd", "balanced_accuracy", "auroc"]
     have = {spec.name for spec in ready.evaluator.specs}
     return [name for name in dict.fromkeys(wanted) if name in have]
+
+
+def _hit_rules(entries: Sequence[Entry], ranking: Mapping[str, Any]) -> HitRuleMap | None:
+    """The map of hit rules, with the rank intervals that say how much of a change chance alone makes."""
+    models = {entry.name: entry.under_rules for entry in entries if entry.under_rules is not None}
+    if not models:
+        return None
+    made = map_of_rules(models)
+    between = {row["model"]: (row["rank_lo"], row["rank_hi"]) for row in ranking["table"]}
+    for row in made.summary["models"]:
+        low, high = between[row["model"]]
+        row["rank_lo"], row["rank_hi"] = low, high
+        row["beyond_rank_interval"] = bool(row["best_rank"] < low or row["worst_rank"] > high)
+    return made
 
 
 def _unknown_status_words(entries: Sequence[Entry]) -> list[str]:

@@ -43,8 +43,9 @@ class ModelUnderRules:
     """One model under the protocol's own rule, under all rules, and under the two rules of the challenge.
 
     Attributes:
+        rules: All rules.
         own: The protocol's own rule.
-        every: All rules.
+        every: What the model does under all rules.
         paper: The rule of the challenge's paper, with the matching and the reach in depth of the protocol.
         code: The rule of the challenge's code, in the same way.
         volumes: How many volumes there are.
@@ -52,6 +53,7 @@ class ModelUnderRules:
         radii_differ: For each lesion, whether the paper's and the code's radius differ.
     """
 
+    rules: HitRules
     own: RuleHits
     every: RuleHits
     paper: RuleHits
@@ -113,9 +115,11 @@ def score_under_rules(
     )
     candidates = make_candidates(as_boxes(held.boxes, held.volume), held.score, ~held.invalid, truth)
     radii = [hit_radius_px(lesions.width, lesions.height, one) for one in (PAPER, CODE)]
+    rules = rules or HitRules()
     return ModelUnderRules(
+        rules=rules,
         own=_single(candidates, truth, protocol.detection),
-        every=evaluate_rules(candidates, truth, rules or HitRules()),
+        every=evaluate_rules(candidates, truth, rules),
         paper=_single(candidates, truth, PAPER),
         code=_single(candidates, truth, CODE),
         volumes=len(held.cases),
@@ -137,12 +141,11 @@ def _single(candidates: Candidates, truth: TruthOfRules, radius: DetectionRules)
     )
 
 
-def map_of_rules(models: Mapping[str, ModelUnderRules], rules: HitRules | None = None) -> HitRuleMap:
+def map_of_rules(models: Mapping[str, ModelUnderRules]) -> HitRuleMap:
     """Compare the ranks of several models over hit rules.
 
     Args:
-        models: The models by their names, on the same cohort and by the same protocol.
-        rules: The rules that they were scored under; None for the 60 of `HitRules`.
+        models: The models by their names, on the same cohort, by the same protocol and under the same rules.
 
     Returns:
         The map.
@@ -153,7 +156,8 @@ def map_of_rules(models: Mapping[str, ModelUnderRules], rules: HitRules | None =
     if not models:
         raise UserError("no model to score under other hit rules", fix="Give at least one prediction file.")
     names = list(models)
-    table = rule_table(rules or HitRules())
+    first = next(iter(models.values()))
+    table = rule_table(first.rules)
     values = np.column_stack([one.every.values[:, PRIMARY] for one in models.values()])
     second = np.column_stack([one.every.values[:, SECONDARY] for one in models.values()])
     own = np.array([one.own.values[0, PRIMARY] for one in models.values()])
@@ -168,11 +172,10 @@ def map_of_rules(models: Mapping[str, ModelUnderRules], rules: HitRules | None =
                 **{str(key): value for key, value in rule.items()},
                 "leaders": [names[m] for m in np.flatnonzero(ranks[at] == 1)],
                 "pairs_in_other_order": int(changed[at].sum()),
-                "ranks": dict(zip(names, ranks[at].tolist(), strict=True)),
-                "values": {name: _number(x) for name, x in zip(names, values[at], strict=True)},
+                "ranks": ranks[at].tolist(),
+                "values": [_number(x) for x in values[at]],
             }
         )
-    first = next(iter(models.values()))
     summary = {
         "rules": len(table),
         "in_plane": list(dict.fromkeys(table["in_plane"])),
