@@ -42,6 +42,8 @@ _OUTSIDE = re.compile(r"^[a-zA-Z]:|^[/\\]|(^|[/\\])\.\.([/\\]|$)")
 _OF_A_MAC = re.compile(r"(^|/)(__MACOSX(/|$)|\._|\.DS_Store$)|(^|/)(Thumbs\.db|desktop\.ini)$", re.IGNORECASE)
 _ARCHIVES = (".zip", ".gz", ".tar", ".tgz", ".bz2", ".xz", ".7z", ".rar")
 _MOST_MEMBERS = 20_000
+_MOST_DIRECTORY_BYTES = 16 << 20
+_END, _END_64, _LOCATOR_64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _CHUNK = 1 << 20
 
 
@@ -292,7 +294,29 @@ def _write(archive: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path) -> Non
             out.write(chunk)
 
 
+def _check_directory(path: Path) -> None:
+    """Refuse a list of files that is itself a bomb, before it is read: its size stands at the archive's end."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - 65_557 - 76))
+        tail = file.read()
+    end = tail.rfind(_END)
+    if end < 0:
+        return
+    stated = [int.from_bytes(tail[end + 12 : end + 16], "little")]
+    if tail[max(0, end - 20) : end].startswith(_LOCATOR_64):
+        large = tail.rfind(_END_64, 0, end)
+        stated = [int.from_bytes(tail[large + 40 : large + 48], "little") if large >= 0 else size]
+    if max(stated) > _MOST_DIRECTORY_BYTES:
+        raise UserError(
+            f"the list of files in the archive takes {human_bytes(max(stated))}",
+            where=str(path),
+            fix="Check that this is the archive of the teams' predictions.",
+        )
+
+
 def _opened(path: Path) -> zipfile.ZipFile:
+    _check_directory(path)
     try:
         return zipfile.ZipFile(path)
     except DAMAGED_ARCHIVE as problem:

@@ -10,7 +10,7 @@ from typing import Any
 from elsewhere.analysis.ranking.submissions import Failure, check_entry, entries_of
 from elsewhere.analysis.result.assessment import Assessment, ids_of, ids_of_result
 from elsewhere.analysis.result.comparison import aligned, options_of, same_cases
-from elsewhere.analysis.result.inputs import Progress, as_cohort, as_predictions, choose_protocol
+from elsewhere.analysis.result.inputs import CohortLike, Progress, as_cohort, as_predictions, choose_protocol
 from elsewhere.analysis.result.names import names_of
 from elsewhere.analysis.result.part import choose_part
 from elsewhere.analysis.result.storage import load_assessment
@@ -53,6 +53,7 @@ class Entries:
         where: The columns and values that chose the cases.
         reader: The reader of the cohort, where files were scored.
         synthetic: Whether the cohort is synthetic.
+        notes: What was not read, as sentences.
     """
 
     ranked: tuple[Entry, ...]
@@ -63,6 +64,7 @@ class Entries:
     where: Mapping[str, str] = field(default_factory=dict)
     reader: str = ""
     synthetic: bool = False
+    notes: tuple[str, ...] = ()
 
     def first(self) -> Entry:
         """Return the first model that can be ranked; all others have its cases and protocol.
@@ -153,7 +155,7 @@ def entries_from_results(results: Sequence[str | Path | Assessment]) -> Entries:
     )
 
 
-def entries_from_files(files: Sequence[str | Path], cohort: str | Path, options: EntryOptions) -> Entries:
+def entries_from_files(files: Sequence[str | Path], cohort: CohortLike, options: EntryOptions) -> Entries:
     """Score prediction files, one entry per file.
 
     Args:

@@ -1,65 +1,13 @@
-"""The lesions of a ranking as they may be shared, and as they stay with the data."""
+"""The lesions of a ranking: a table that stays with the data, and what the map of hit rules shows, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from elsewhere.privacy import SUPPRESSED, is_withheld, suppress_counts
-
 _KEY = ["case_id", "lesion_id"]
-_KEPT_OF_SMALL = ("attribute", "level", "a", "b", "budget_fp_per_volume")
-
-
-def withhold_small_strata(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Withhold the numbers of groups of lesions that one to four patients have.
-
-    Where only one group of an attribute is small, the next one is rounded, since the small one would otherwise be the
-    total less the others.
-
-    Args:
-        summary: A summary; `difficulty` and `lesions_paired` may have `strata`.
-
-    Returns:
-        The same summary with these groups withheld.
-
-    Example:
-        >>> row = {"attribute": "class", "level": "benign", "patients": 3, "lesions": 3}
-        >>> withhold_small_strata({"difficulty": {"strata": [row]}})["difficulty"]["strata"][0]["lesions"] is None
-        True
-    """
-    out = dict(summary)
-    for key in ("difficulty", "lesions_paired"):
-        part = out.get(key)
-        if isinstance(part, Mapping) and part.get("strata"):
-            out[key] = {**part, "strata": _withheld(part["strata"])}
-    return out
-
-
-def _withheld(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    partitions: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in rows:
-        partitions.setdefault(_partition(row), {})[str(row["level"])] = row["patients"]
-    shown = {name: suppress_counts(sizes) for name, sizes in partitions.items()}
-    made = []
-    for row in rows:
-        patients = shown[_partition(row)][str(row["level"])]
-        if patients == SUPPRESSED:
-            blank = {name: (row[name] if name in _KEPT_OF_SMALL else None) for name in row}
-            made.append({**blank, "patients": patients, "note": "fewer than 5 patients: not shown"})
-        elif is_withheld(patients):
-            # The exact number of lesions would give the rounded number of patients away.
-            counts = {name: None for name, value in row.items() if isinstance(value, int) and name != "rank"}
-            made.append({**row, **counts, "patients": patients})
-        else:
-            made.append(dict(row))
-    return made
-
-
-def _partition(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["attribute"], row.get("a"), row.get("b")
 
 
 def with_rule_hits(lesions: pd.DataFrame | None, hits: pd.DataFrame) -> pd.DataFrame:
@@ -75,3 +23,47 @@ def with_rule_hits(lesions: pd.DataFrame | None, hits: pd.DataFrame) -> pd.DataF
     if lesions is None:
         return hits
     return lesions.merge(hits.astype(dict.fromkeys(_KEY, "object")), on=_KEY, how="left")
+
+
+def hit_rule_lines(part: Mapping[str, Any]) -> list[str]:
+    """Write what the map of hit rules shows, for a terminal and for the report.
+
+    Args:
+        part: `hit_rules` of a summary.
+
+    Returns:
+        Sentences.
+    """
+    lines = [
+        f"under {part['rules']} other hit rules: another leader under {part['rules_with_another_leader']}, two models in "
+        f"another order under {part['rules_with_another_order']}"
+    ]
+    for pair in part["changing_pairs"]:
+        lines.append(
+            f"  {pair['behind']} is ahead of {pair['ahead']} under {pair['rules_in_other_order']} of {part['rules']} rules"
+        )
+    lines.append(f"  {paper_and_code_sentence(part['paper_and_code'])}")
+    return lines
+
+
+def paper_and_code_sentence(part: Mapping[str, Any]) -> str:
+    """Say on how many lesions the two rules of the DBTex challenge differ.
+
+    Args:
+        part: `paper_and_code` of a map of hit rules.
+
+    Returns:
+        One sentence.
+
+    Example:
+        >>> paper_and_code_sentence({"lesions": 4, "lesions_with_another_radius": 1, "models": []})
+        "The challenge's paper and its code allow another distance on 1 of 4 lesions (25.0 %)."
+    """
+    lesions, other = part["lesions"], part["lesions_with_another_radius"]
+    share = f" ({100 * other / lesions:.1f} %)" if lesions else ""
+    text = f"The challenge's paper and its code allow another distance on {other} of {lesions} lesions{share}"
+    changed = [row["lesions_hit_by_one_rule_alone"] for row in part["models"]]
+    if not changed:
+        return f"{text}."
+    between = f"{min(changed)}" if min(changed) == max(changed) else f"{min(changed)} to {max(changed)}"
+    return f"{text}; {between} lesions per model are hit by one of the two rules alone."

@@ -10,9 +10,11 @@ import pandas as pd
 
 from elsewhere._version import __version__
 from elsewhere.analysis.ranking.entries import Entries, Entry
-from elsewhere.analysis.ranking.lesions import with_rule_hits, withhold_small_strata
+from elsewhere.analysis.ranking.lesions import with_rule_hits
+from elsewhere.analysis.ranking.published import METRIC, READER, printed_comparison
 from elsewhere.analysis.ranking.submissions import Failure
 from elsewhere.analysis.result.inputs import Progress
+from elsewhere.analysis.result.small_strata import withhold_small_strata
 from elsewhere.errors import unknown_name
 from elsewhere.privacy import Redactor
 from elsewhere.privacy.tables import redacted_table
@@ -36,6 +38,8 @@ class RankingOptions:
         seed: The seed of every draw.
         threads: How many threads; None for all processors.
         progress: Called to report how many entries have their intervals.
+        published_phase: The phase of the DBTex challenge whose printed table is set next to the ranking; None for
+            none.
     """
 
     metric: str | None = None
@@ -44,6 +48,7 @@ class RankingOptions:
     seed: int = 42
     threads: int | None = None
     progress: Progress | None = None
+    published_phase: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +112,8 @@ def rank_entries(entries: Entries, options: RankingOptions) -> RankedEntries:
     summary |= details
     summary |= first.task.paired_details(scores, baseline=options.baseline, resampling=resampling)
     summary["warnings"] += missing
+    if options.published_phase is not None:
+        summary |= _published(entries, summary, options.published_phase)
     local = dict(first.task.local_tables(scores))
     hit_rules = _hit_rules(entries.ranked, ranking)
     if hit_rules is not None:
@@ -225,7 +232,7 @@ def _summary(entries: Entries, ranking: dict[str, Any], resampling: Resampling) 
         },
         "metrics": {},
         "ranking": ranking,
-        "warnings": _unknown_status_words(entries.ranked),
+        "warnings": [*entries.notes, *_unknown_status_words(entries.ranked)],
     }
     if entries.failures:
         summary["warnings"].append(incomplete(summary["counts"]))
@@ -234,8 +241,25 @@ def _summary(entries: Entries, ranking: dict[str, Any], resampling: Resampling) 
 
 def _shown(ready: Prepared, metric: str) -> list[str]:
     wanted = [metric, "performance", "fairness", "combined", "dice", "norm_hd", "balanced_accuracy", "auroc"]
+    wanted += (
+        [ready.task.reported(ready.scores.protocol).paired[-1]] if ready.task.name == "detection" else []
+    )
     have = {spec.name for spec in ready.evaluator.specs}
     return [name for name in dict.fromkeys(wanted) if name in have]
+
+
+def _published(entries: Entries, summary: dict[str, Any], phase: int) -> dict[str, Any]:
+    """The printed table of the challenge; a synthetic cohort is never compared with it."""
+    if entries.reader != READER or METRIC not in [
+        spec.name for spec in entries.first().ready.evaluator.specs
+    ]:
+        return {}
+    if entries.synthetic:
+        summary["warnings"].append(
+            "The cohort is synthetic, so the printed table of the challenge, which is of other volumes, is not shown."
+        )
+        return {}
+    return {"published": printed_comparison(summary["ranking"], summary["counts"], phase=phase)}
 
 
 def _hit_rules(entries: Sequence[Entry], ranking: Mapping[str, Any]) -> HitRuleMap | None:

@@ -337,8 +337,8 @@ def events_of(
         values[none] = pd.NA
         return values
 
-    def number_of_lesion(column: pd.Series, number: npt.NDArray[np.int64]) -> FloatArray:
-        values = np.append(column.to_numpy(dtype=np.float64), np.nan)
+    def number_of_lesion(column: FloatArray, number: npt.NDArray[np.int64]) -> FloatArray:
+        values = np.append(column, np.nan)
         return values[np.where(number < 0, -1, number)]
 
     blank = pd.array([pd.NA] * n_missed, dtype="string")
@@ -356,8 +356,10 @@ def events_of(
                 np.concatenate([boxes["row"].to_numpy(dtype=np.int64), np.full(n_missed, -1)]), dtype="Int64"
             ),
             NEAREST_LESION: of_lesion("lesion_id", closest),
-            "lesion_diagonal_px": number_of_lesion(np.hypot(lesions["width"], lesions["height"]), lesion),
-            "lesion_distortion": number_of_lesion(lesions["ad"], lesion),
+            "lesion_diagonal_px": number_of_lesion(
+                np.hypot(_numbers(lesions, "width"), _numbers(lesions, "height")), lesion
+            ),
+            "lesion_distortion": number_of_lesion(_numbers(lesions, "ad"), lesion),
         }
     ).assign(box=lambda table: table["box"].where(table["box"] >= 0))
 

@@ -1,0 +1,100 @@
+"""The entries of a ranking from one zip with the published predictions of a challenge."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from elsewhere.analysis.ranking.entries import Entries, EntryOptions, entries_from_files
+from elsewhere.analysis.ranking.submissions import Failure
+from elsewhere.analysis.result.inputs import as_cohort
+from elsewhere.errors import UserError
+from elsewhere.predictions.dbtex_zip import read_published, unpack
+from elsewhere.tables.identifiers import note_source
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveEntries:
+    """The entries of an archive.
+
+    Attributes:
+        entries: The models, and those that could not be scored.
+        phase: The phase of the challenge.
+        split: The split.
+    """
+
+    entries: Entries
+    phase: int
+    split: str
+
+
+def entries_from_archive(
+    archive: str | Path,
+    cohort: str | Path,
+    options: EntryOptions,
+    *,
+    folder: Path,
+    phase: int | None = None,
+    split: str | None = None,
+) -> ArchiveEntries:
+    """Score the predictions of one phase and split of an archive, one entry per team.
+
+    Args:
+        archive: The zip, with files such as `phase1/test/TEAM.csv`.
+        cohort: The cohort; where it has a column `split`, the cases of the same split are chosen.
+        options: How the files are scored.
+        folder: An empty folder to unpack into. It must stay until the entries are ranked.
+        phase: The phase; None where the archive has only one.
+        split: The split; None for that of `options.where`, or where the archive has only one.
+
+    Returns:
+        The entries; a team whose file cannot be read or scored is a failure and does not stop the others.
+
+    Raises:
+        UserError: The archive is none, or the choice is not unique; or `options.where` names another split.
+    """
+    note_source(archive)
+    where = dict(options.where or {})
+    if split is not None and where.get("split", split) != split:
+        raise UserError(
+            f"--split {split} and --where split={where['split']} contradict each other",
+            fix="Give one of them.",
+        )
+    published = read_published(archive)
+    chosen = published.choose(phase=phase, split=split or where.get("split"))
+    first = chosen[0]
+    who = as_cohort(cohort, options.read.table)
+    if "split" in who.cases.columns:
+        where["split"] = first.split
+    paths: list[Path] = []
+    failures: list[Failure] = []
+    shown: dict[str, str] = {}
+    for one, made in unpack(published, chosen, folder):
+        if isinstance(made, UserError):
+            failures.append(Failure(model=one.team, why=str(made)))
+            continue
+        paths.append(made)
+        shown[str(made)] = f"{Path(archive).name}: {one.member}"
+    entries = Entries(ranked=(), failures=())
+    if paths:
+        told = dataclasses.replace(
+            options, where=where, explain=lambda problem: _named(options.explain(problem), shown)
+        )
+        entries = entries_from_files(paths, who, told)
+    failed = [dataclasses.replace(one, model=Path(one.model).stem) for one in entries.failures]
+    return ArchiveEntries(
+        entries=dataclasses.replace(
+            entries, failures=(*failed, *failures), notes=(*entries.notes, *published.notes)
+        ),
+        phase=first.phase,
+        split=first.split,
+    )
+
+
+def _named(text: str, shown: Mapping[str, str]) -> str:
+    """A reason, with the names in the archive in place of those of the unpacked files."""
+    for path, name in shown.items():
+        text = text.replace(path, name)
+    return text
