@@ -32,7 +32,7 @@ MAY_USE = {
     "protocols": {"errors", "registry"},
     "statistics": {"errors", "protocols"},
     "boxes": {"errors"},
-    "ensembles": {"errors", "statistics"},
+    "ensembles": {"errors", "statistics", "boxes"},
     "inputs": {"errors", "untrusted", "files", "registry"},
     "cohort": {"errors", "untrusted", "files", "registry", "tables", "inputs"},
     "predictions": {"errors", "untrusted", "files", "registry", "tables", "inputs", "cohort"},
