@@ -10,8 +10,10 @@ from pathlib import Path
 from elsewhere.analysis.ranking.entries import Entries, EntryOptions, entries_from_files
 from elsewhere.analysis.ranking.submissions import Failure
 from elsewhere.analysis.result.inputs import as_cohort
+from elsewhere.cohort import Cohort, read_cohort
 from elsewhere.errors import UserError
 from elsewhere.predictions.dbtex_zip import read_published, unpack
+from elsewhere.tables import TableOptions
 from elsewhere.tables.identifiers import note_source
 
 
@@ -30,6 +32,27 @@ class ArchiveEntries:
     split: str
 
 
+def published_truth(cohort: str | Path, options: TableOptions) -> Cohort:
+    """Open the truth of published predictions: a cohort, or the folder of the published tables as they are named.
+
+    Args:
+        cohort: A cohort folder or table, or a folder with `BCS-DBT-labels-test.csv`, its boxes, and other splits.
+        options: How a text table is written.
+
+    Returns:
+        The cohort.
+
+    Raises:
+        UserError: It is neither, or a table cannot be read.
+    """
+    folder = Path(cohort)
+    if folder.is_dir() and not (folder / "cohort.json").exists():
+        names = [path.name.casefold() for path in folder.iterdir() if path.suffix.lower() == ".csv"]
+        if any("labels" in name for name in names):
+            return read_cohort("bcs-dbt", folder)
+    return as_cohort(cohort, options)
+
+
 def entries_from_archive(
     archive: str | Path,
     cohort: str | Path,
@@ -43,7 +66,8 @@ def entries_from_archive(
 
     Args:
         archive: The zip, with files such as `phase1/test/TEAM.csv`.
-        cohort: The cohort; where it has a column `split`, the cases of the same split are chosen.
+        cohort: The cohort, or the folder of the published tables; where it has a column `split`, the cases of the
+            same split are chosen.
         options: How the files are scored.
         folder: An empty folder to unpack into. It must stay until the entries are ranked.
         phase: The phase; None where the archive has only one.
@@ -65,7 +89,7 @@ def entries_from_archive(
     published = read_published(archive)
     chosen = published.choose(phase=phase, split=split or where.get("split"))
     first = chosen[0]
-    who = as_cohort(cohort, options.read.table)
+    who = published_truth(cohort, options.read.table)
     if "split" in who.cases.columns:
         where["split"] = first.split
     paths: list[Path] = []
