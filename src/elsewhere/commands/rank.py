@@ -20,6 +20,7 @@ from elsewhere.analysis.ranking.published import comparison_lines
 from elsewhere.analysis.ranking.ranking import RankingOptions, incomplete, rank_entries
 from elsewhere.analysis.ranking.submissions import Failure
 from elsewhere.analysis.result.inputs import Progress, check_choices
+from elsewhere.analysis.result.lesion_rows import paired_line
 from elsewhere.commands.advice import fit_error
 from elsewhere.errors import EXIT_INCOMPLETE, EXIT_OK, UserError, check_seed
 from elsewhere.predictions import ReadOptions
@@ -63,6 +64,9 @@ class Leaderboard:
                     f"  {' and '.join(two['best'])} together find {two['found']} ({two['gain']:+d} over the best model); "
                     f"at half the budget each, the best two find {two['found_at_shared_budget']}"
                 )
+        paired = self.summary.get("lesions_paired") or {}
+        if paired.get("baseline") or len(paired.get("pairs", [])) == 1:
+            yield from (paired_line(row) for row in paired["pairs"])
         if rules := self.summary.get("hit_rules"):
             yield from hit_rule_lines(rules)
 

@@ -14,7 +14,7 @@ from elsewhere.analysis.ranking.lesions import with_rule_hits
 from elsewhere.analysis.ranking.published import METRIC, READER, printed_comparison
 from elsewhere.analysis.ranking.submissions import Failure
 from elsewhere.analysis.result.inputs import Progress
-from elsewhere.analysis.result.small_strata import withhold_small_strata
+from elsewhere.analysis.result.lesion_rows import withhold_small_strata
 from elsewhere.errors import unknown_name
 from elsewhere.privacy import Redactor
 from elsewhere.privacy.tables import redacted_table

@@ -9,8 +9,8 @@ from typing import Any
 
 from elsewhere._version import __version__
 from elsewhere.analysis.result.assessment import Assessment, ids_of_result
+from elsewhere.analysis.result.lesion_rows import withhold_small_strata
 from elsewhere.analysis.result.names import names_of
-from elsewhere.analysis.result.small_strata import withhold_small_strata
 from elsewhere.analysis.result.storage import TABLE_DIGESTS
 from elsewhere.errors import UserError, name_rows
 from elsewhere.privacy import Redactor

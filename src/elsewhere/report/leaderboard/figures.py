@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from elsewhere.report.leaderboard import plots
+from elsewhere.report.leaderboard.lesions import lesion_figures
 from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.labels import label
 from elsewhere.report.page.numbers import MINUS, as_float, count
@@ -20,9 +21,9 @@ def leaderboard_figures(data: Prepared) -> list[FigureSpec]:
         data: The summary as it may be printed.
 
     Returns:
-        Figures of the comparison, the ranks and the difficulty of the lesions.
+        Figures of the comparison, the ranks, the difficulty of the lesions, who finds what, and the hit rules.
     """
-    return [*_many_models(data), *_difficulty(data)]
+    return [*_many_models(data), *_difficulty(data), *lesion_figures(data)]
 
 
 def _many_models(data: Prepared) -> Iterable[FigureSpec]:

@@ -1,4 +1,4 @@
-"""Groups of lesions that few patients have: their numbers are withheld in whatever is shared."""
+"""Models compared lesion by lesion, as it may be shared: groups that few patients have are withheld."""
 
 from __future__ import annotations
 
@@ -57,3 +57,25 @@ def _withheld(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _partition(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["attribute"], row.get("a"), row.get("b")
+
+
+def paired_line(row: Mapping[str, Any]) -> str:
+    """Write one comparison of two models lesion by lesion.
+
+    Args:
+        row: A row of `lesions_paired`.
+
+    Returns:
+        One line of text.
+
+    Example:
+        >>> row = {"a": "A", "b": "B", "budget_fp_per_volume": 2.0, "lesions": 9, "only_a": 3, "only_b": 1, "p": 0.5}
+        >>> paired_line(row)
+        'of 9 lesions at 2 false positives per volume, 3 are found by A alone and 1 by B alone, p 0.5'
+    """
+    p = row.get("p_holm") if row.get("p_holm") is not None else row.get("p")
+    return (
+        f"of {row['lesions']} lesions at {row['budget_fp_per_volume']:g} false positives per volume, {row['only_a']} are "
+        f"found by {row['a']} alone and {row['only_b']} by {row['b']} alone"
+        + ("" if p is None else f", p {p:.3g}")
+    )
