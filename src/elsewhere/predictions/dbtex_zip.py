@@ -26,7 +26,7 @@ from elsewhere.files.limits import (
     human_bytes,
     size_limit,
 )
-from elsewhere.untrusted import check_plain_file, file_name, printable
+from elsewhere.untrusted import check_plain_file, printable
 
 _SPLITS = {
     "validation": "validation",
@@ -40,6 +40,8 @@ _SPLITS = {
 _PHASE = re.compile(r"phase[ _-]?([0-9]{1,3})", re.IGNORECASE)
 _OUTSIDE = re.compile(r"^[a-zA-Z]:|^[/\\]|(^|[/\\])\.\.([/\\]|$)")
 _OF_A_MAC = re.compile(r"(^|/)(__MACOSX(/|$)|\._|\.DS_Store$)|(^|/)(Thumbs\.db|desktop\.ini)$", re.IGNORECASE)
+_COPY = re.compile(r"[ _-]*(\([0-9]+\)|- copy|copy)$", re.IGNORECASE)
+"""What browsers and systems append to the name of a second copy."""
 _ARCHIVES = (".zip", ".gz", ".tar", ".tgz", ".bz2", ".xz", ".7z", ".rar")
 _MOST_MEMBERS = 20_000
 _MOST_DIRECTORY_BYTES = 16 << 20
@@ -202,7 +204,11 @@ def _sorted_out(path: Path, members: Sequence[zipfile.ZipInfo]) -> PublishedPred
         )
     if repeated:
         skipped["repetitions of a team's file with the same content"] += repeated
-    notes = [f"{count} files of the archive are not read: {why}." for why, count in skipped.items() if count]
+    notes = [
+        f"Not read in the archive: {count} file{'s' if count > 1 else ''} ({why})."
+        for why, count in skipped.items()
+        if count
+    ]
     return PublishedPredictions(path=path, files=tuple(files), notes=tuple(notes))
 
 
@@ -227,13 +233,14 @@ def _team(name: str) -> str:
 
 
 def _plain(team: str) -> str:
-    return re.sub(r"[^\w]+|_", "", team).casefold() or team
+    once = _COPY.sub("", team)
+    return re.sub(r"[^\w]+|_", "", once).casefold() or team
 
 
 def unpack(
     published: PublishedPredictions, files: Sequence[PublishedFile], folder: Path
 ) -> Iterator[tuple[PublishedFile, Path | UserError]]:
-    """Unpack chosen files into a folder, each as TEAM.csv.
+    """Unpack chosen files into a folder, under names of our own.
 
     Args:
         published: The archive.
@@ -258,7 +265,7 @@ def unpack(
                 where=str(path),
                 fix="Boxes in csv files do not pack so well: check that this is the published archive.",
             )
-        for one in files:
+        for number, one in enumerate(files):
             where = f"{path.name}: {printable(one.member)}"
             if one.others:
                 names = ", ".join(printable(name) for name in (one.member, *one.others))
@@ -271,7 +278,7 @@ def unpack(
                     ),
                 )
                 continue
-            target = folder / file_name(f"{one.team}.csv")
+            target = folder / f"file{number:05d}.csv"
             try:
                 _write(archive, infos[one.member], target)
             except UserError as problem:

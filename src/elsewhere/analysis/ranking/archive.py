@@ -15,6 +15,7 @@ from elsewhere.errors import UserError
 from elsewhere.predictions.dbtex_zip import read_published, unpack
 from elsewhere.tables import TableOptions
 from elsewhere.tables.identifiers import note_source
+from elsewhere.untrusted import printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,22 +96,28 @@ def entries_from_archive(
     paths: list[Path] = []
     failures: list[Failure] = []
     shown: dict[str, str] = {}
+    teams: dict[str, str] = {}
     for one, made in unpack(published, chosen, folder):
         if isinstance(made, UserError):
             failures.append(Failure(model=one.team, why=str(made)))
             continue
         paths.append(made)
-        shown[str(made)] = f"{Path(archive).name}: {one.member}"
+        shown[str(made)] = f"{Path(archive).name}: {printable(one.member)}"
+        teams[made.stem] = one.team
     entries = Entries(ranked=(), failures=())
     if paths:
         told = dataclasses.replace(
             options, where=where, explain=lambda problem: _named(options.explain(problem), shown)
         )
         entries = entries_from_files(paths, who, told)
-    failed = [dataclasses.replace(one, model=Path(one.model).stem) for one in entries.failures]
+    ranked = [dataclasses.replace(one, name=teams[one.name]) for one in entries.ranked]
+    failed = [dataclasses.replace(one, model=teams[Path(one.model).stem]) for one in entries.failures]
     return ArchiveEntries(
         entries=dataclasses.replace(
-            entries, failures=(*failed, *failures), notes=(*entries.notes, *published.notes)
+            entries,
+            ranked=tuple(ranked),
+            failures=(*failed, *failures),
+            notes=(*entries.notes, *published.notes),
         ),
         phase=first.phase,
         split=first.split,

@@ -66,4 +66,4 @@ def paper_and_code_sentence(part: Mapping[str, Any]) -> str:
     if not changed:
         return f"{text}."
     between = f"{min(changed)}" if min(changed) == max(changed) else f"{min(changed)} to {max(changed)}"
-    return f"{text}; {between} lesions per model are hit by one of the two rules alone."
+    return f"{text}; lesions per model that only one of the two rules counts as hit: {between}."

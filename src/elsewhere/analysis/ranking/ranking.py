@@ -107,7 +107,9 @@ def rank_entries(entries: Entries, options: RankingOptions) -> RankedEntries:
     )
     ranking = _ranking_part(entries.ranked, metric, resampling, options)
     summary = _summary(entries, ranking, resampling)
-    scores = {entry.name: entry.ready.scores for entry in entries.ranked}
+    by_name = {entry.name: entry for entry in entries.ranked}
+    best_first = [by_name[row["model"]] for row in ranking["table"]]
+    scores = {entry.name: entry.ready.scores for entry in best_first}
     details, missing = first.task.ranking_details(scores)
     summary |= details
     summary |= first.task.paired_details(scores, baseline=options.baseline, resampling=resampling)
@@ -115,7 +117,7 @@ def rank_entries(entries: Entries, options: RankingOptions) -> RankedEntries:
     if options.published_phase is not None:
         summary |= _published(entries, summary, options.published_phase)
     local = dict(first.task.local_tables(scores))
-    hit_rules = _hit_rules(entries.ranked, ranking)
+    hit_rules = _hit_rules(best_first, ranking)
     if hit_rules is not None:
         summary["hit_rules"] = hit_rules.summary
         local["lesions.csv"] = with_rule_hits(local.get("lesions.csv"), hit_rules.lesions)

@@ -95,32 +95,35 @@ def rule_map(part: Mapping[str, Any], pal: Palette) -> Figure:
     """
     planes, depths = list(part["in_plane"]), list(part["slice_tolerances"])
     matchings = list(part["matchings"])
-    figure, axes = new_figure(1.35 + 0.36 * len(planes), pal, width=7.2)
+    tall = len(planes) + 0.9
+    figure, axes = new_figure(0.9 + 0.34 * tall * len(matchings), pal)
     style(axes, pal, grid="none")
     most = max((int(row["pairs_in_other_order"]) for row in part["map"]), default=0) or 1
-    width = len(depths) + 0.4
+    bottom = {name: tall * (len(matchings) - 1 - m) for m, name in enumerate(matchings)}
     for row in part["map"]:
-        x = matchings.index(row["matching"]) * width + depths.index(row["slice_tolerance"])
+        y = bottom[row["matching"]] + len(planes) - 1 - planes.index(row["in_plane"])
         changed = int(row["pairs_in_other_order"])
         _cell(
             axes,
-            (x, len(planes) - 1 - planes.index(row["in_plane"])),
+            (depths.index(row["slice_tolerance"]), y),
             str(changed) if changed else "–",
             pal,
             colour=pal.second,
             strength=changed / most if changed else 0.0,
         )
-    places = [m * width + d for m in range(len(matchings)) for d in range(len(depths))]
-    axes.set_xticks(places, [f"{100 * d:g} %" for _ in matchings for d in depths])
-    axes.set_yticks(range(len(planes))[::-1], planes)
+    for name in matchings:
+        y = bottom[name] + len(planes) - 0.4
+        axes.text(-0.46, y, f"matching {name}", ha="left", va="bottom", fontsize=10.5, color=pal.ink)
+    axes.set_xticks(range(len(depths)), [f"{100 * d:g} %" for d in depths])
+    axes.set_yticks(
+        [bottom[name] + len(planes) - 1 - k for name in matchings for k in range(len(planes))],
+        [plane for _ in matchings for plane in planes],
+    )
     for tick in axes.get_yticklabels():
         tick.set_color(pal.ink)
-    for m, name in enumerate(matchings):
-        middle = m * width + (len(depths) - 1) / 2.0
-        axes.text(middle, len(planes) - 0.35, f"matching {name}", ha="center", fontsize=11, color=pal.ink)
-    axes.set_xlim(-0.5, len(matchings) * width - 0.9)
-    axes.set_ylim(-0.5, len(planes) + 0.1)
-    axes.set_xlabel("Slice tolerance: share of the volume's slices")
+    axes.set_xlim(-0.5, len(depths) - 0.5)
+    axes.set_ylim(-0.5, tall * len(matchings) - 0.3)
+    axes.set_xlabel("Slice tolerance (share of the slices)")
     return figure
 
 

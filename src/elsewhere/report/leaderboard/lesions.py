@@ -254,6 +254,13 @@ def lesions_paired(data: Prepared, specs: Specs) -> Section | None:
             note="Holm: corrected for all groups of one pair of models. Groups of fewer than 5 patients are not shown.",
         )
         blocks.append(Fold(summary="Groups of lesions", blocks=[table], closed=several))
+    if part.get("baseline_is_the_first_model"):
+        blocks.append(
+            Note(
+                text=f"With so many models each is compared with the first of the ranking, {part.get('baseline')}. It was chosen "
+                "on the same cases, which favours it."
+            )
+        )
     budget = num(part.get("budget_fp_per_volume"), 0).text
     lead = (
         f"Each model at {budget} false positives per volume over all volumes; a box takes the nearest lesion. Lesions that both "
@@ -279,10 +286,9 @@ def hit_rules(data: Prepared, specs: Specs) -> Section | None:
     if not models:
         return None
     blocks: list[Any] = []
-    if drawn := picture(specs, "hit-rule-map", wide=True):
-        blocks.append(drawn)
-    if drawn := picture(specs, "hit-rule-ranks"):
-        blocks.append(Pair(pictures=[drawn]))
+    drawn = [one for one in (picture(specs, name) for name in ("hit-rule-map", "hit-rule-ranks")) if one]
+    if drawn:
+        blocks.append(Pair(pictures=drawn))
     blocks.append(
         Table(
             name="hit-rule-models",

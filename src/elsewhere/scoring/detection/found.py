@@ -27,6 +27,8 @@ from elsewhere.statistics.resampling import Resampling
 
 BUDGET = 4.0
 """False positives per volume at which the study counts who finds a lesion (DBT-08)."""
+MOST_MODELS_IN_ALL_PAIRS = 8
+"""Of more models each is compared with the first one: Holm's correction for all pairs would leave nothing to find."""
 MOST_PAIRS_IN_DETAIL = 15
 """So many pairs are also compared at every budget and in every group of lesions."""
 
@@ -225,7 +227,8 @@ def paired_lesions(held: LesionsOfModels, *, baseline: str | None, resampling: R
 
     Args:
         held: The lesions and events of several models.
-        baseline: The model that all others are compared with; None, or a model without events, for every pair.
+        baseline: The model that all others are compared with; None, or a model without events, for every pair, or with
+            more than 8 models for the first one.
         resampling: How many exchanges and resamples are drawn.
 
     Returns:
@@ -236,6 +239,8 @@ def paired_lesions(held: LesionsOfModels, *, baseline: str | None, resampling: R
         return {}
     found, patients = held.found(), held.patients()
     baseline = baseline if baseline in found.models else None
+    of_first = baseline is None and len(found.models) > MOST_MODELS_IN_ALL_PAIRS
+    baseline = found.models[0] if of_first else baseline
     main, *others = held.points
     pairs = pairs_of(found.models, baseline)
     rows = compare_pairs(found, patients, budget=main, resampling=resampling, baseline=baseline)
@@ -243,6 +248,7 @@ def paired_lesions(held: LesionsOfModels, *, baseline: str | None, resampling: R
         "matching": "nearest",
         "budget_fp_per_volume": main,
         "baseline": baseline,
+        "baseline_is_the_first_model": of_first,
         "pairs": [row.to_dict() for row in rows],
     }
     if len(pairs) <= MOST_PAIRS_IN_DETAIL:
