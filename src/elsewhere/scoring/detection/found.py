@@ -6,6 +6,7 @@ listed first, and so says of the other one that it was missed.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -163,12 +164,15 @@ def strata_of(lesions: pd.DataFrame, cases: pd.DataFrame) -> dict[str, pd.Series
 
 
 def _thirds(diagonal: pd.Series) -> pd.Series:
-    low, high = np.nanpercentile(diagonal, [100 / 3, 200 / 3]) if diagonal.notna().any() else (0.0, 0.0)
-    names = [f"up to {low:.0f} px", f"{low:.0f} to {high:.0f} px", f"over {high:.0f} px"]
-    if len(set(names)) < len(names):
+    """Thirds of the diagonals; fewer groups where many lesions are of one size."""
+    known = diagonal.dropna()
+    edges = sorted({float(x) for x in np.percentile(known, [100 / 3, 200 / 3])}) if len(known) else []
+    edges = [edge for edge in edges if edge < known.max()]
+    if not edges:
         return pd.Series(pd.NA, index=diagonal.index, dtype="string")
-    edges = [-np.inf, low, high, np.inf]
-    return pd.Series(pd.cut(diagonal, edges, labels=names), index=diagonal.index)
+    inner = [f"{low:.0f} to {high:.0f} px" for low, high in itertools.pairwise(edges)]
+    names = [f"up to {edges[0]:.0f} px", *inner, f"over {edges[-1]:.0f} px"]
+    return pd.Series(pd.cut(diagonal, [-np.inf, *edges, np.inf], labels=names), index=diagonal.index)
 
 
 def difficulty_of(held: LesionsOfModels) -> dict[str, Any]:
