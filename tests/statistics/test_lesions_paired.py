@@ -189,5 +189,5 @@ def test_the_level_holds_and_the_power_grows(name):
     level, covered = rejections(WORLDS[name], times=times)
     assert stats.binomtest(round(level * times), times, 0.05, alternative="greater").pvalue > 0.01
     assert covered > 0.92
-    powers = [rejections(WORLDS[name], times=200, gain=gain)[0] for gain in (0.4, 0.9, 1.6)]
-    assert powers[0] < powers[1] < powers[2] and powers[2] > 0.6
+    powers = [rejections(WORLDS[name], times=200, gain=gain)[0] for gain in (0.3, 0.7, 1.2)]
+    assert powers[0] < powers[1] < powers[2] and powers[2] > 0.8

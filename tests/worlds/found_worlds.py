@@ -29,7 +29,7 @@ def two_detectors(
     events = {}
     for name in "AB":
         own = rng.normal(0, 1, positive)[patient] + rng.normal(0, 1, patient.size)
-        hits = 1.0 + 0.7 * difficulty + 0.5 * own + (gain if name == "A" else 0.0)
+        hits = 0.2 + 0.7 * difficulty + 0.5 * own + (gain if name == "A" else 0.0)
         spread = np.exp(rng.normal(0, spread_of_false, patients) - spread_of_false**2 / 2)
         of = np.repeat(np.arange(patients), rng.poisson(false_per_volume * volumes_each * spread))
         false = rng.normal(0, 1, of.size) + rng.normal(0, 0.3, patients)[of]

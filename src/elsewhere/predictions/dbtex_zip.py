@@ -9,6 +9,7 @@ the archive is a reason to read none of it.
 
 from __future__ import annotations
 
+import errno
 import re
 import stat
 import zipfile
@@ -284,6 +285,10 @@ def unpack(
             except UserError as problem:
                 yield one, UserError(problem.what, where=where, fix=problem.fix)
             except DAMAGED_ARCHIVE as problem:
+                yield one, UserError(f"the file in the archive is damaged ({problem})", where=where)
+            except OSError as problem:
+                if problem.errno != errno.EINVAL:  # what the archive states is no place in it
+                    raise
                 yield one, UserError(f"the file in the archive is damaged ({problem})", where=where)
             else:
                 yield one, target
