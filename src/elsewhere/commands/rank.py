@@ -52,7 +52,8 @@ class Leaderboard:
         """What detections add: the printed table, the lesions, and the hit rules."""
         if published := self.summary.get("published"):
             yield from comparison_lines(published)
-        if difficulty := self.summary.get("difficulty"):
+        difficulty = self.summary.get("difficulty") or {}
+        if difficulty.get("algorithms", 0) > 1:
             found = self.summary["who_finds_what"]
             yield (
                 f"{found['lesions']} lesions at {found['budget_fp_per_volume']:g} false positives per volume: "

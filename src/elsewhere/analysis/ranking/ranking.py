@@ -234,7 +234,11 @@ def _summary(entries: Entries, ranking: dict[str, Any], resampling: Resampling) 
         },
         "metrics": {},
         "ranking": ranking,
-        "warnings": [*entries.notes, *_unknown_status_words(entries.ranked)],
+        "warnings": [
+            *entries.notes,
+            *_unknown_status_words(entries.ranked),
+            *_remarks_on_boxes(entries.ranked),
+        ],
     }
     if entries.failures:
         summary["warnings"].append(incomplete(summary["counts"]))
@@ -276,6 +280,16 @@ def _hit_rules(entries: Sequence[Entry], ranking: Mapping[str, Any]) -> HitRuleM
         row["rank_lo"], row["rank_hi"] = low, high
         row["beyond_rank_interval"] = bool(row["best_rank"] < low or row["worst_rank"] > high)
     return made
+
+
+def _remarks_on_boxes(entries: Sequence[Entry]) -> list[str]:
+    """Boxes of unlisted volumes, files without boxes and the like move a rank, so those of every model are reported."""
+    return [
+        f"{entry.name}: {warning}"
+        for entry in entries
+        if entry.ready.scores.task == "detection"
+        for warning in entry.ready.scores.warnings
+    ]
 
 
 def _unknown_status_words(entries: Sequence[Entry]) -> list[str]:
