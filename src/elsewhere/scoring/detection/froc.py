@@ -227,22 +227,24 @@ def _prepare(
 
 @numba.njit(cache=True, nogil=True)
 def _codes(
+    at: npt.NDArray[np.int64],
     lesion: npt.NDArray[np.int64],
     false_code: npt.NDArray[np.uint8],
     tie_end: npt.NDArray[np.bool_],
     first: npt.NDArray[np.bool_],
     code: npt.NDArray[np.uint8],
 ) -> int:
-    """Fill the codes of sorted boxes, and return how many of them the curve needs."""
+    """Write the codes of the boxes at some places, and return how many of all boxes the curve needs."""
     length = 0
-    for e in range(lesion.size):
-        if lesion[e] < 0:
+    for k in range(at.size):
+        e = at[k]
+        if lesion[k] < 0:
             code[e] = false_code[e]
             continue
-        code[e] = _FIRST_HIT if first[lesion[e]] else _FURTHER_HIT
-        first[lesion[e]] = False
+        code[e] = _FIRST_HIT if first[lesion[k]] else _FURTHER_HIT
+        first[lesion[k]] = False
         length = e + 1
-    while 0 < length < lesion.size and not tie_end[length - 1]:
+    while 0 < length < code.size and not tie_end[length - 1]:
         length += 1
     return length
 
@@ -259,7 +261,7 @@ class SortedFroc:
         lesions_of_case: How many lesions each volume has.
 
     Attributes:
-        order: The boxes by falling score: `lesion[order]` is what `values` takes.
+        order: The boxes by falling score.
     """
 
     def __init__(
@@ -286,22 +288,23 @@ class SortedFroc:
         self._points, self._place = np.unique(points, return_inverse=True)
         self._all_point = np.array([float(rules.all_operating_point)])
         self._cluster = np.zeros(score.size, dtype=np.int32)
-        self._code = np.empty(score.size, dtype=np.uint8)
+        self._code = self._false.copy()
         self._weights = np.ones((1, 1), dtype=np.uint16)
         self._pool = np.array([0, 1], dtype=np.int64)
 
-    def values(self, lesion: npt.NDArray[np.int64]) -> tuple[float, float]:
+    def values(self, boxes: npt.NDArray[np.int64], lesion: npt.NDArray[np.int64]) -> tuple[float, float]:
         """Evaluate one hit rule.
 
         Args:
-            lesion: The lesion that each box hits, from 0, in the order of `order`; -1 for none.
+            boxes: Places in `order`, rising, of the boxes that hit a lesion under some rule: always the same ones.
+            lesion: The lesion that each of them hits, from 0; -1 for none. All other boxes hit none.
 
         Returns:
             The mean sensitivity at the positive operating points, and the sensitivity at the operating point of
             all volumes; NaN without a lesion.
         """
         first = np.ones(self._lesions, dtype=np.bool_)
-        length = _codes(lesion, self._false, self._tie_end, first, self._code)
+        length = _codes(boxes, lesion, self._false, self._tie_end, first, self._code)
         out = np.empty((1, self._points.size + 1))
         _froc_rows(
             self._weights,

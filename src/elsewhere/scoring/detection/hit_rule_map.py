@@ -25,7 +25,7 @@ from elsewhere.scoring.detection.hit_rules import (
     rule_table,
 )
 from elsewhere.scoring.detection.matching import hit_radius_px
-from elsewhere.scoring.detection.prepared_boxes import prepare_boxes
+from elsewhere.scoring.detection.prepared_boxes import PreparedBoxes, prepare_boxes
 from elsewhere.scoring.detection.tables import as_boxes, as_lesions
 from elsewhere.scoring.task import ScoreOptions
 from elsewhere.statistics.ranking import ranks_of
@@ -107,6 +107,20 @@ def score_under_rules(
             where=predictions.source,
             fix="Give z (first slice) and depth: a box must lie near the lesion's slice to hit it.",
         )
+    return under_rules(held, protocol, rules)
+
+
+def under_rules(held: PreparedBoxes, protocol: Protocol, rules: HitRules | None = None) -> ModelUnderRules:
+    """Score boxes that were checked before under many hit rules.
+
+    Args:
+        held: The boxes and the lesions.
+        protocol: The protocol that ranks: its operating points, and the rule that others are compared with.
+        rules: The rules; None for the 60 of `HitRules`.
+
+    Returns:
+        The values and hits.
+    """
     lesions = as_lesions(held.lesions)
     truth = TruthOfRules(
         boxes=lesions,

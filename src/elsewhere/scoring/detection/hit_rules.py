@@ -119,11 +119,14 @@ class HitRules:
 class Candidates:
     """The pairs of a model's boxes and the lesions of their volumes, with all that a hit rule asks for.
 
-    Boxes stand in the order of their scores; the pairs of a box follow each other in the order of the lesions' table.
+    Boxes without a lesion in their volume have no pair. The pairs of a box follow each other in the order of the lesions'
+    table.
 
     Attributes:
         froc: The curve of the boxes.
-        starts: First pair of each box, and the number of pairs.
+        boxes: The boxes that have pairs, as places in the order of the scores.
+        starts: First pair of each of them, and the number of pairs.
+        count: How many boxes there are in all.
         lesion: The lesion of each pair.
         in_plane: Distance of the centres in the plane, in pixels.
         depth: Distance of the centres in depth, in slices; 0 for lesions without a slice.
@@ -135,7 +138,9 @@ class Candidates:
     """
 
     froc: SortedFroc
+    boxes: IntArray
     starts: IntArray
+    count: int
     lesion: IntArray
     in_plane: FloatArray
     depth: FloatArray
@@ -180,12 +185,13 @@ def make_candidates(
     order = np.argsort(lesions.volume, kind="stable").astype(np.int64)
     first = np.concatenate([[0], np.cumsum(truth.lesions_of_case)]).astype(np.int64)
     volume = np.where(valid, boxes.volume, -1)[froc.order]
-    counts = np.where(volume >= 0, np.append(truth.lesions_of_case, 0)[volume], 0).astype(np.int64)
+    paired = np.flatnonzero((volume >= 0) & (np.append(truth.lesions_of_case, 0)[volume] > 0))
+    counts = truth.lesions_of_case[volume[paired]]
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    row = np.repeat(np.arange(volume.size), counts)
+    row = np.repeat(np.arange(paired.size), counts)
     within = np.arange(row.size) - starts[row]
-    lesion = order[first[volume[row]] + within] if row.size else np.empty(0, dtype=np.int64)
-    box = froc.order[row]
+    lesion = order[first[volume[paired[row]]] + within] if row.size else np.empty(0, dtype=np.int64)
+    box = froc.order[paired[row]]
     slices = np.full(lesions.volume.size, np.nan)
     if lesions.volume.size and n_volumes:
         slices = lesions.volume_slices[order[first[:-1][lesions.volume]]]
@@ -196,7 +202,9 @@ def make_candidates(
     dz = np.where(flat, 0.0, dz)
     return Candidates(
         froc=froc,
+        boxes=paired.astype(np.int64),
         starts=starts,
+        count=volume.size,
         lesion=lesion,
         in_plane=np.sqrt(dx * dx + dy * dy),
         depth=dz,
@@ -276,9 +284,9 @@ def evaluate_rules(candidates: Candidates, truth: TruthOfRules, rules: HitRules)
         for fraction in rules.slice_fractions
     ]
     values = np.empty((len(rules), 2))
-    box_hits = np.zeros(candidates.starts.size - 1, dtype=np.int64)
+    box_hits = np.zeros(candidates.boxes.size, dtype=np.int64)
     lesion_hits = np.zeros(candidates.lesions, dtype=np.int64)
-    hit = np.empty(candidates.starts.size - 1, dtype=np.int64)
+    hit = np.empty(candidates.boxes.size, dtype=np.int64)
     at = 0
     for plane in rules.in_plane:
         near = _near_in_plane(candidates, truth.boxes, plane)
@@ -293,12 +301,14 @@ def evaluate_rules(candidates: Candidates, truth: TruthOfRules, rules: HitRules)
                     matching == "nearest",
                     hit,
                 )
-                values[at] = candidates.froc.values(hit)
+                values[at] = candidates.froc.values(candidates.boxes, hit)
                 is_hit = hit >= 0
                 box_hits += is_hit
                 lesion_hits[np.unique(hit[is_hit])] += 1
                 at += 1
-    return RuleHits(values=values, box_hits=box_hits, lesion_hits=lesion_hits)
+    of_all = np.zeros(candidates.count, dtype=np.int64)
+    of_all[candidates.boxes] = box_hits
+    return RuleHits(values=values, box_hits=of_all, lesion_hits=lesion_hits)
 
 
 def _near_in_plane(candidates: Candidates, lesions: Lesions, plane: InPlane) -> npt.NDArray[np.bool_]:
