@@ -66,7 +66,8 @@ class Leaderboard:
                     f"at half the budget each, the best two find {two['found_at_shared_budget']}"
                 )
         paired = self.summary.get("lesions_paired") or {}
-        if paired.get("baseline") or len(paired.get("pairs", [])) == 1:
+        chosen = paired.get("baseline") and not paired.get("baseline_is_the_first_model")
+        if chosen or len(paired.get("pairs", [])) == 1:
             yield from (paired_line(row) for row in paired["pairs"])
         if rules := self.summary.get("hit_rules"):
             yield from hit_rule_lines(rules)

@@ -27,6 +27,7 @@ from elsewhere.report.result.prepare import Prepared
 
 MOST_DRAWN = 16
 _MOST_MODELS_IN_A_TABLE = 10
+_MOST_PAIRS = 200
 
 
 def lesion_figures(data: Prepared) -> Iterable[FigureSpec]:
@@ -128,7 +129,7 @@ def who_finds_what(data: Prepared, specs: Specs) -> Section | None:
                 "then can be another one. A set is chosen on the same lesions that it is counted on.",
             )
         )
-    if pairs := _rows(part, "pairs"):
+    if 0 < len(pairs := _rows(part, "pairs")) <= _MOST_PAIRS:
         table = Table(
             name="pairs-of-models",
             caption="What two models find together",
