@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elsewhere.analysis.ranking.archive import entries_from_archive
+from elsewhere.analysis.ranking.archive import entries_from_archive, published_truth
 from elsewhere.analysis.ranking.entries import (
     Entries,
     EntryOptions,
@@ -156,7 +156,7 @@ def rank(
     Args:
         results: Result folders or results; with `cohort` and `task`, prediction files, one folder of them, or the
             zip of the published predictions of the DBTex challenge.
-        cohort: The cohort of prediction files.
+        cohort: The cohort of prediction files; for detections also the folder of BCS-DBT's published tables.
         task: The task of prediction files.
         protocol: The protocol of prediction files; None for the one that the cohort's reader names.
         where: Only cases whose columns have these values are ranked ({"split": "test"}), with prediction files.
@@ -256,7 +256,8 @@ def rank(
                 entries, phase, split = held.entries, held.phase, held.split
             else:
                 files = [item for item in results if not isinstance(item, Result)]
-                entries = entries_from_files(files, cohort, how)
+                truth = published_truth(cohort, table) if task == "detection" else cohort
+                entries = entries_from_files(files, truth, how)
         else:
             entries = entries_from_results(results)
         options = RankingOptions(
