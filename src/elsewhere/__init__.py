@@ -14,6 +14,7 @@ from elsewhere._version import __version__
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort, load_cohort, read_cohort
     from elsewhere.commands.accept import accept
+    from elsewhere.commands.carry_threshold import carry_threshold
     from elsewhere.commands.check import check
     from elsewhere.commands.check_bundle import check_bundle
     from elsewhere.commands.compare import compare
@@ -35,6 +36,7 @@ _WHERE = {
     "load_cohort": "cohort",
     "read_cohort": "cohort",
     "accept": "commands.accept",
+    "carry_threshold": "commands.carry_threshold",
     "check": "commands.check",
     "check_bundle": "commands.check_bundle",
     "compare": "commands.compare",
@@ -62,6 +64,7 @@ __all__ = [
     "UserError",
     "__version__",
     "accept",
+    "carry_threshold",
     "check",
     "check_bundle",
     "compare",

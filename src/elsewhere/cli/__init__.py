@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from elsewhere.cli import cohorts, explain, judging, merging, models, phantoms, scoring, studies
+from elsewhere.cli import carrying, cohorts, explain, judging, merging, models, phantoms, scoring, studies
 from elsewhere.cli.apps import app
 from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.errors import (
@@ -35,6 +35,7 @@ from elsewhere.untrusted import printable, printable_json
 
 __all__ = [
     "app",
+    "carrying",
     "cohorts",
     "explain",
     "judging",

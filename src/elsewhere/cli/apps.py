@@ -18,6 +18,7 @@ SECTIONS = {
         "equivalence",
         "diff",
         "report",
+        "carry-threshold",
         "summarise",
         "plan-sample",
     ),

@@ -19,7 +19,7 @@ from elsewhere.report.leaderboard.figures import leaderboard_figures
 from elsewhere.report.page.blocks import Section
 from elsewhere.report.page.figures import FORMATS, FigureSpec, inline_figures, save_figures
 from elsewhere.report.page.shell import environment, read_template, with_pictures
-from elsewhere.report.result import cases, performance, provenance, sites, subgroups
+from elsewhere.report.result import cases, performance, provenance, sites, subgroups, thresholds
 from elsewhere.report.result.figures import result_figures
 from elsewhere.report.result.first_page import first_page
 from elsewhere.report.result.prepare import Prepared, prepare
@@ -28,6 +28,8 @@ _ORDER = (
     cases.who,
     performance.discrimination,
     performance.operating_point,
+    thresholds.thresholds,
+    thresholds.carried_threshold,
     performance.calibration,
     subgroups.subgroups,
     sites.sites,
