@@ -35,7 +35,7 @@ MAY_USE = {
     "ensembles": {"errors", "statistics", "boxes"},
     "inputs": {"errors", "untrusted", "files", "registry"},
     "cohort": {"errors", "untrusted", "files", "registry", "tables", "inputs"},
-    "predictions": {"errors", "files", "registry", "tables", "inputs", "cohort"},
+    "predictions": {"errors", "untrusted", "files", "registry", "tables", "inputs", "cohort"},
     "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
     "phantom": {
         "errors",

@@ -66,7 +66,12 @@ def compare(
     epilog="Example: elsewhere rank submissions/ --cohort cohort --task segmentation --protocol mamamia-paper --out ranking"
 )
 def rank(
-    results: Annotated[list[Path], typer.Argument(help="Result folders, or one folder of prediction files.")],
+    results: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Result folders, one folder of prediction files, or the zip of DBTex's published predictions."
+        ),
+    ],
     cohort: Annotated[Path | None, typer.Option(help="The cohort, for prediction files.")] = None,
     task: Annotated[str | None, typer.Option(help="The task, for prediction files.")] = None,
     protocol: ProtocolOpt = None,
@@ -88,6 +93,16 @@ def rank(
     normalise_ids: IdsOpt = "",
     on_invalid: InvalidOpt = "error",
     failed_status: FailedOpt = None,
+    hit_rules: Annotated[
+        bool, typer.Option("--hit-rules", help="Detections: rank under 60 other rules of a hit too.")
+    ] = False,
+    phase: Annotated[
+        int | None,
+        typer.Option(min=1, help="DBTex: the phase of the challenge, for a zip and its printed table."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="DBTex: validation or test, for a zip and the cohort's column `split`.")
+    ] = None,
     encoding: EncodingOpt = None,
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
@@ -119,6 +134,9 @@ def rank(
             table=table_options(encoding, delimiter, decimal),
             threads=threads,
             progress=progress,
+            hit_rules=hit_rules,
+            phase=phase,
+            split=split,
         )
     return show(result, as_json=as_json)
 

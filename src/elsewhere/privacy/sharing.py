@@ -24,8 +24,12 @@ _CONTENT = {
     "events.parquet": "one row per box or point, with the ids of its case",
     "merged.csv": "the merged boxes, with the ids of their patients",
     "merged_validation.csv": "the merged boxes of the volumes that chose the setting, with the ids of their patients",
+    "hit_rules.csv": "the value and the rank of each model under each hit rule",
+    "lesions.csv": "one row per lesion, with its ids and the models that find it",
 }
-_LOCAL = frozenset({KEY_FILE, "scores.parquet", "events.parquet", "merged.csv", "merged_validation.csv"})
+_LOCAL = frozenset(
+    {KEY_FILE, "scores.parquet", "events.parquet", "lesions.csv", "merged.csv", "merged_validation.csv"}
+)
 
 
 def write_sharing_note(folder: Path, *, more: Mapping[str, str] | None = None) -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 from elsewhere.errors import UserError
 from elsewhere.files import write_bytes
 from elsewhere.privacy import Redactor
+from elsewhere.report.leaderboard import lesions
 from elsewhere.report.leaderboard import sections as many
 from elsewhere.report.leaderboard.figures import leaderboard_figures
 from elsewhere.report.leaderboard.merging import merging
@@ -39,13 +40,17 @@ _ORDER = (
     cases.case_mix,
     performance.clinical,
     sites.size_strata,
+    many.ranking,
+    lesions.published,
+    many.comparison,
+    lesions.hit_rules,
+    lesions.who_finds_what,
+    lesions.lesions_paired,
     many.difficulty,
     cases.worst_cases,
-    many.comparison,
     readers.reader_study,
     readers.reader_panel,
     readers.reader_variance,
-    many.ranking,
     provenance.more,
     provenance.audit,
     provenance.methods,

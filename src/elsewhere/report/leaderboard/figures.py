@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from elsewhere.report.leaderboard import plots
+from elsewhere.report.leaderboard.lesions import lesion_figures
 from elsewhere.report.leaderboard.merging import merging_figures
 from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.labels import label
@@ -21,9 +22,10 @@ def leaderboard_figures(data: Prepared) -> list[FigureSpec]:
         data: The summary as it may be printed.
 
     Returns:
-        Figures of the merge, the comparison, the ranks and the difficulty of the lesions.
+        Figures of the merge, the comparison, the ranks, the difficulty of the lesions, who finds what, and the hit
+        rules.
     """
-    return [*merging_figures(data), *_many_models(data), *_difficulty(data)]
+    return [*merging_figures(data), *_many_models(data), *_difficulty(data), *lesion_figures(data)]
 
 
 def _many_models(data: Prepared) -> Iterable[FigureSpec]:
