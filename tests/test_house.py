@@ -32,10 +32,10 @@ MAY_USE = {
     "protocols": {"errors", "registry"},
     "statistics": {"errors", "protocols"},
     "boxes": {"errors"},
-    "ensembles": {"errors", "statistics"},
+    "ensembles": {"errors", "statistics", "boxes"},
     "inputs": {"errors", "untrusted", "files", "registry"},
     "cohort": {"errors", "untrusted", "files", "registry", "tables", "inputs"},
-    "predictions": {"errors", "registry", "tables", "inputs", "cohort"},
+    "predictions": {"errors", "files", "registry", "tables", "inputs", "cohort"},
     "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
     "phantom": {"errors", "untrusted", "files", "tables", "inputs", "cohort", "predictions", "scoring"},
     "simulation": {"errors", "protocols", "statistics", "cohort", "scoring", "phantom"},
@@ -86,6 +86,7 @@ MAY_USE = {
         "privacy",
         "protocols",
         "statistics",
+        "ensembles",
         "inputs",
         "cohort",
         "predictions",
@@ -137,7 +138,12 @@ MAY_USE = {
 }
 """What each room may use beside itself. The engine finds the training by its name when it trains."""
 LAYERS = {
-    "analysis": {"result": set(), "ranking": {"result"}, "study": {"result", "ranking"}},
+    "analysis": {
+        "result": set(),
+        "ranking": {"result"},
+        "merging": {"result", "ranking"},
+        "study": {"result", "ranking"},
+    },
     "report": {
         "page": set(),
         "result": {"page"},
@@ -156,6 +162,7 @@ LAYERS = {
         "accept": {"advice"},
         "check": {"advice", "output"},
         "rank": {"advice"},
+        "merge": {"advice"},
         "demo": {"output", "run", "score", "summarise"},
     },
 }

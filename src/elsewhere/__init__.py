@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from elsewhere.commands.compare import compare
     from elsewhere.commands.diff import diff
     from elsewhere.commands.equivalence import equivalence
+    from elsewhere.commands.merge import merge
     from elsewhere.commands.plan import plan_study
     from elsewhere.commands.plan_sample import plan_sample
     from elsewhere.commands.predict import list_models, predict
@@ -43,6 +44,7 @@ _WHERE = {
     "diff": "commands.diff",
     "equivalence": "commands.equivalence",
     "list_models": "commands.predict",
+    "merge": "commands.merge",
     "plan_sample": "commands.plan_sample",
     "plan_study": "commands.plan",
     "predict": "commands.predict",
@@ -73,6 +75,7 @@ __all__ = [
     "list_models",
     "load_cohort",
     "load_result",
+    "merge",
     "plan_sample",
     "plan_study",
     "predict",

@@ -9,7 +9,7 @@ only these files are ever replaced.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,8 +185,9 @@ def write_summary_folder(
     *,
     replace: bool = False,
     inputs: Iterable[Any] = (),
+    more: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Write the folder of a comparison or a ranking, which has no scores of its own: all of it, or nothing.
+    """Write the folder of a comparison, a ranking or a merge, which has no scores of its own: all of it, or nothing.
 
     Args:
         summary: The content of summary.json, which names nobody.
@@ -194,6 +195,7 @@ def write_summary_folder(
         redactor: The redactor that took the ids out of the summary; what it replaced goes into the key file.
         replace: Whether what an earlier run wrote there may be replaced.
         inputs: Paths that must not lie in the folder, because they are read.
+        more: Writes further files into the folder that it is given; None for none.
 
     Returns:
         The folder.
@@ -207,5 +209,7 @@ def write_summary_folder(
         write_json(summary, folder / SUMMARY)
         write_report(summary, folder / "report.html", redact=redactor)
         write_key(folder / KEY_FILE, None, redactor.originals)
+        if more is not None:
+            more(folder)
         write_sharing_note(folder)
     return Path(out)

@@ -14,6 +14,7 @@ SECTIONS = {
         "accept",
         "check",
         "rank",
+        "merge",
         "compare",
         "equivalence",
         "diff",

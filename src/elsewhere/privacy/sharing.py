@@ -10,11 +10,14 @@ KEY_FILE = "case_key.csv"
 _CONTENT = {
     "report.html": "the report",
     "summary.json": "every number of the report",
+    "grid.csv": "every setting of a merge with its value",
     KEY_FILE: "the id behind each hash (h-...) and each mark ([id 1]) of the report",
     "scores.parquet": "one row per case, with its ids",
     "events.parquet": "one row per box or point, with the ids of its case",
+    "merged.csv": "the merged boxes, with the ids of their patients",
+    "merged_validation.csv": "the merged boxes of the volumes that chose the setting, with the ids of their patients",
 }
-_LOCAL = frozenset({KEY_FILE, "scores.parquet", "events.parquet"})
+_LOCAL = frozenset({KEY_FILE, "scores.parquet", "events.parquet", "merged.csv", "merged_validation.csv"})
 
 
 def write_sharing_note(folder: Path, *, more: Mapping[str, str] | None = None) -> Path:

@@ -1,6 +1,6 @@
 """The report of a summary: one HTML file that opens offline, on a phone, in the dark and on paper.
 
-A summary is of one model, of two that are compared, or of many that are ranked. The page has the sections
+A summary is of one model, of two that are compared, or of many that are ranked or merged. The page has the sections
 of every part that the summary has.
 """
 
@@ -15,6 +15,7 @@ from elsewhere.files import write_bytes
 from elsewhere.privacy import Redactor
 from elsewhere.report.leaderboard import sections as many
 from elsewhere.report.leaderboard.figures import leaderboard_figures
+from elsewhere.report.leaderboard.merging import merging
 from elsewhere.report.page.blocks import Section
 from elsewhere.report.page.figures import FORMATS, FigureSpec, inline_figures, save_figures
 from elsewhere.report.page.shell import environment, read_template, with_pictures
@@ -24,6 +25,7 @@ from elsewhere.report.result.first_page import first_page
 from elsewhere.report.result.prepare import Prepared, prepare
 
 _ORDER = (
+    merging,
     cases.who,
     performance.discrimination,
     performance.operating_point,

@@ -170,7 +170,7 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
         facts=_facts(leading) if leading else [],
         claims=_claims(claims) if len(claims) > 1 else None,
         figures=_figures(data),
-        hero=None if word else _hero(data) or _best(data) or _pair(data),
+        hero=None if word else _hero(data) or _best(data) or _pair(data) or _gain(data),
         grades=_grades(data),
         alarms=alarms[:MOST_WARNINGS],
         warnings=warnings[:room],
@@ -463,6 +463,32 @@ def _pair(data: Prepared) -> Mapping[str, str] | None:
         "title": full_interval({**entry, "value": entry["difference"]}),
         "spoken": f"difference {signed(entry['difference'])}",
         "sentence": f"The interval of the difference on the same cases {answer}." if interval(entry) else "",
+    }
+
+
+def _gain(data: Prepared) -> Mapping[str, str] | None:
+    """Describe what a merge gains over the best single team, on the volumes that did not choose it."""
+    part = data.part("merging")
+    gains = part.get("gain")
+    if not isinstance(gains, dict) or not gains:
+        return None
+    role = "test" if "test" in gains else next(iter(gains))
+    entry = gains[role]
+    if not isinstance(entry, dict) or as_float(entry.get("difference")) is None:
+        return None
+    team = str((part.get("best_single") or {}).get("team") or "the best single team")
+    lo, hi = as_float(entry.get("lo")), as_float(entry.get("hi"))
+    open_ = lo is None or hi is None or lo <= 0 <= hi
+    answer = "includes 0: the merge is not clearly better or worse" if open_ else "leaves out 0"
+    caution = "" if role == "test" else " The same volumes chose the setting, so that the number is too good."
+    return {
+        "label": f"Merged {MINUS} {team}, {role} volumes: {in_sentence(str(part.get('label') or ''))}",
+        "value": signed(entry["difference"]),
+        "interval": interval(entry, sign=True),
+        "method": f"95 % interval, {method(entry.get('method'))}" if interval(entry) else "no interval",
+        "title": full_interval({**entry, "value": entry["difference"]}),
+        "spoken": f"difference {signed(entry['difference'])}",
+        "sentence": (f"The interval {answer}.{caution}" if interval(entry) else caution.strip()),
     }
 
 
