@@ -138,8 +138,10 @@ def test_two_results_are_joined_and_shared_patients_are_counted(twin, dropped):
     both = joined_scores(other, twin)
     assert len(both.cases) == len(other.cases) + len(twin.cases)
     made = carried_threshold(both, "result", HOME, resampling=RESAMPLING)
-    alone = carried_threshold(twin.take(np.arange(len(twin.cases))), "vendor", "A", resampling=RESAMPLING)
-    assert list(made.rows) == [HOME, HERE] and made.threshold["value"] != alone.threshold["value"]
+    alone = operating_thresholds(twin, TASK.partition(twin), None)["points"][4]
+    assert (alone["volumes"], alone["rate"]) == ("all volumes", 1.0)
+    assert list(made.rows) == [HOME, HERE]
+    assert made.threshold["value"] == alone["metrics"]["threshold"]["value"], "the second result sets it"
     assert not any("on both sides" in text for text in made.warnings)
     same = carried_threshold(joined_scores(dropped, twin), "result", HOME, resampling=RESAMPLING)
     assert any("120 patients have volumes on both sides" in text for text in same.warnings)
