@@ -15,6 +15,7 @@ from elsewhere.analysis.result.part import Part
 from elsewhere.ensembles.normalisation import ScoreScale
 from elsewhere.predictions import Predictions
 from elsewhere.protocols import Protocol
+from elsewhere.scoring.detection.froc import froc_specs
 from elsewhere.scoring.prepared import Prepared, prepare
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.statistics.estimates import estimate_all
@@ -137,7 +138,7 @@ def side_of(
     """
     said = teams.boxes[role]
     boxes = gather(said, protocol.detection, cohort=part.cohort)
-    names = [spec.name for spec in tasks.get("detection").metrics(protocol)]
+    names = [spec.name for spec in froc_specs(protocol.detection)]
     singles = {}
     for number, (name, one) in enumerate(said.items()):
         singles[name] = _judge(one, part, protocol)
