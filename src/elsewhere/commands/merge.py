@@ -95,14 +95,27 @@ class MergeResult:
                 yield f"  {'':11s} {best['team'][:16]:16s} {format_interval(best[role][metric])}"
                 if "published" in part:
                     yield f"  {'':11s} published choice {format_interval(part['published'][role])}"
-        yield f"the single team is the best on {best['chosen_on']}"
+        yield f"{best['team']} is the best single team on {best['chosen_on']}"
         for role in (VALIDATION, TEST):
             if role in part["gain"]:
                 gain = part["gain"][role]
                 yield f"merged - {best['team']}, {role}: {_signed(gain)}{_p(gain)}"
+        yield from _adds(part)
         if "optimism" in part:
             yield f"optimism (validation - test) of the merge: {_signed(part['optimism']['merged'])}"
             yield f"optimism (validation - test) of {best['team']}: {_signed(part['optimism']['best_single'])}"
+
+
+def _adds(part: Mapping[str, Any]) -> Iterator[str]:
+    """The teams whose part in the merge is the largest and the smallest, on the last volumes."""
+    role = TEST if TEST in part["merged"] else VALIDATION
+    rows = [
+        row for row in part.get("without_one_team", []) if row.get(role, {}).get("difference") is not None
+    ]
+    if rows:
+        rows.sort(key=lambda row: -row[role]["difference"])
+        for word, row in (("most", rows[0]), ("least", rows[-1])):
+            yield f"{row['team']} adds the {word} to the merge, {role}: {_signed(row[role])}"
 
 
 def _signed(row: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere._version import __version__
+from elsewhere.analysis.merging.contributions import team_contributions
 from elsewhere.analysis.merging.search import Search, search_settings
 from elsewhere.analysis.merging.settings import MergeSetting, all_settings, published
 from elsewhere.analysis.merging.sides import (
@@ -188,7 +189,12 @@ def merge_teams(inputs: MergeInputs, choice: MergeChoice) -> Merged:
     boxes = {
         role: merge_boxes(side.boxes, setting, scales=scales, options=options) for role, side in sides.items()
     }
-    part = _judged(sides, boxes, setting, searched, choice)
+    merged = {role: side.judge(boxes[role]) for role, side in sides.items()}
+    part = _judged(sides, boxes, merged, setting, choice)
+    part["chosen_by"] = "search" if searched else "given"
+    part["without_one_team"] = team_contributions(
+        sides, merged, setting, scales=scales, options=options, progress=choice.progress
+    )
     of_study = published(setting.vote)
     if setting != of_study:
         part["published"] = _published(sides, of_study, fitted, searched, options)
@@ -254,8 +260,8 @@ def _resampling(part: Part, protocol: Protocol, choice: MergeChoice) -> Resampli
 def _judged(
     sides: Mapping[str, Side],
     boxes: Mapping[str, BoxPredictions],
+    ready: Mapping[str, Prepared],
     setting: MergeSetting,
-    searched: Search | None,
     choice: MergeChoice,
 ) -> dict[str, Any]:
     """The `merging` of the summary: teams, the merge, the best single team, optimism and gain."""
@@ -265,14 +271,12 @@ def _judged(
     }
     first = values[VALIDATION] if VALIDATION in sides else values[TEST]
     best = max(first, key=lambda name: -np.inf if np.isnan(first[name]) else first[name])
-    ready = {role: side.judge(boxes[role]) for role, side in sides.items()}
     metric = leading.metrics[0]
     made: dict[str, Any] = {
         "metric": metric,
         "label": leading.singles[best].evaluator.spec(metric).label,
         "method": f"vote: {setting.vote}" if setting.vote else "weighted boxes fusion",
         "setting": setting.to_dict(),
-        "chosen_by": "search" if searched else "given",
         "weights": dict(choice.weights),
         "floor": choice.floor,
         "teams": [],

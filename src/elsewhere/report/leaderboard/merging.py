@@ -58,7 +58,7 @@ def merging(data: Prepared, specs: Specs) -> Section | None:
         blocks.append(Pair(pictures=drawn))
     if part.get("metric"):
         blocks += [_values(part, roles), _gains(part, roles)]
-    blocks += [_setting(part), _teams(part, roles)]
+    blocks += [_setting(part), _teams(part, roles), *_without_one(part, roles)]
     blocks += _search(part)
     notes = part.get("normalisation_notes") or []
     blocks += [Note(text=f"{note}.") for note in notes]
@@ -199,6 +199,27 @@ def _teams(part: Mapping[str, Any], roles: list[str]) -> Table:
             cells += [estimate(one)] if judged else []
         rows.append(cells)
     return Table(name="merge_teams", caption="Teams in the merge", columns=columns, rows=rows, stacked=True)
+
+
+def _without_one(part: Mapping[str, Any], roles: list[str]) -> list[Any]:
+    rows = [row for row in part.get("without_one_team") or [] if isinstance(row, Mapping)]
+    if not rows:
+        return []
+    last = roles[-1]
+    rows.sort(key=lambda row: -(as_float((row.get(last) or {}).get("difference")) or 0.0))
+    return [
+        Table(
+            name="merge_without_one_team",
+            caption=f"What each team adds: the merge of all {MINUS} the merge without it",
+            columns=["Without", *(_ROLES[role] for role in roles)],
+            rows=[
+                [text(row.get("team")), *(estimate(_with_value(row.get(role)), sign=True) for role in roles)]
+                for row in rows
+            ],
+            note="Paired by patient, by the same setting and score scales. Teams that find the same lesions add little each, "
+            "however good they are alone. The intervals hold for each team by itself.",
+        )
+    ]
 
 
 def _search(part: Mapping[str, Any]) -> list[Any]:
