@@ -17,6 +17,8 @@ from elsewhere.cli.options import (
     InvalidOpt,
     JsonOpt,
     MapOpt,
+    PictureCountOpt,
+    PicturesOpt,
     ProtocolOpt,
     ReplaceOpt,
     ResamplesOpt,
@@ -103,6 +105,8 @@ def rank(
     split: Annotated[
         str | None, typer.Option(help="DBTex: validation or test, for a zip and the cohort's column `split`.")
     ] = None,
+    pictures: PicturesOpt = False,
+    picture_count: PictureCountOpt = 6,
     encoding: EncodingOpt = None,
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
@@ -137,6 +141,7 @@ def rank(
             hit_rules=hit_rules,
             phase=phase,
             split=split,
+            pictures=picture_count if pictures else None,
         )
     return show(result, as_json=as_json)
 

@@ -74,6 +74,18 @@ FailedOpt = Annotated[
         help="A value of the status column that means 'could not be analysed' (may be repeated).",
     ),
 ]
+PicturesOpt = Annotated[
+    bool,
+    typer.Option(
+        "--pictures",
+        help="Detection: show the hardest lesions and the highest false positives in their slices; the report then holds "
+        "parts of patients' images. The cohort names the volumes in its column `image`.",
+    ),
+]
+PictureCountOpt = Annotated[
+    int,
+    typer.Option("--picture-count", min=1, max=50, help="With --pictures: how many of each."),
+]
 EncodingOpt = Annotated[
     str | None,
     typer.Option("--encoding", help="Encoding of text tables that are not UTF-8: latin-1, cp1252..."),

@@ -21,6 +21,8 @@ from elsewhere.cli.options import (
     JsonOpt,
     MapOpt,
     OutOpt,
+    PictureCountOpt,
+    PicturesOpt,
     PredictionsArg,
     ProtocolOpt,
     ReplaceOpt,
@@ -71,6 +73,8 @@ def score(
     normalise_ids: IdsOpt = "",
     on_invalid: InvalidOpt = "error",
     failed_status: FailedOpt = None,
+    pictures: PicturesOpt = False,
+    picture_count: PictureCountOpt = 6,
     encoding: EncodingOpt = None,
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
@@ -119,6 +123,7 @@ def score(
             margin=margin,
             threads=threads,
             progress=progress,
+            pictures=picture_count if pictures else None,
         )
     return show(result, as_json=as_json)
 

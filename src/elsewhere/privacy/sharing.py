@@ -19,12 +19,15 @@ _CONTENT = {
 _LOCAL = frozenset({KEY_FILE, "scores.parquet", "events.parquet", "lesions.csv"})
 
 
-def write_sharing_note(folder: Path, *, more: Mapping[str, str] | None = None) -> Path:
+def write_sharing_note(
+    folder: Path, *, more: Mapping[str, str] | None = None, pictures: bool = False
+) -> Path:
     """Write `SHARING.txt`: the files that this folder has, by whether they name anybody.
 
     Args:
         folder: The folder of a result.
         more: Further files that may be shared, with a description of each; None for none.
+        pictures: Whether the report holds parts of patients' images.
 
     Returns:
         The path that was written.
@@ -35,6 +38,8 @@ def write_sharing_note(folder: Path, *, more: Mapping[str, str] | None = None) -
         *(f"  {name}: {_CONTENT[name]}" for name in there if name not in _LOCAL),
         *(f"  {name}: {what}" for name, what in (more or {}).items()),
     ]
+    if pictures:
+        lines += ["", "The report holds parts of patients' images: share it only where you may share the images."]
     local = [name for name in there if name in _LOCAL]
     if local:
         lines += [

@@ -41,9 +41,7 @@ class Strip:
     depth: int
     pictures: Pictures
 
-    def fractions(
-        self, x: float, y: float, width: float, height: float
-    ) -> tuple[float, float, float, float]:
+    def fractions(self, x: float, y: float, width: float, height: float) -> tuple[float, float, float, float]:
         """Place a box of the volume on the strip.
 
         Args:
@@ -161,9 +159,7 @@ def _picture(stored: Stack, facts: Facts, frame: Box, long_side: int) -> Picture
     from PIL import Image
 
     left, top = facts.breast[0], facts.breast[1]
-    ends = [
-        (end - start) / facts.scale for end, start in zip(frame, (left, top, left, top), strict=True)
-    ]
+    ends = [(end - start) / facts.scale for end, start in zip(frame, (left, top, left, top), strict=True)]
     x0, y0, x1, y1 = math.floor(ends[0]), math.floor(ends[1]), math.ceil(ends[2]), math.ceil(ends[3])
     canvas = np.zeros((y1 - y0, x1 - x0), dtype=np.uint8)
     inside = stored[max(y0, 0) : max(y1, 0), max(x0, 0) : max(x1, 0)]
