@@ -39,7 +39,10 @@ def write_sharing_note(
         *(f"  {name}: {what}" for name, what in (more or {}).items()),
     ]
     if pictures:
-        lines += ["", "The report holds parts of patients' images: share it only where you may share the images."]
+        lines += [
+            "",
+            "The report holds parts of patients' images: share it only where you may share the images.",
+        ]
     local = [name for name in there if name in _LOCAL]
     if local:
         lines += [

@@ -17,9 +17,9 @@ from elsewhere.privacy import Redactor
 from elsewhere.report.leaderboard import lesions
 from elsewhere.report.leaderboard import sections as many
 from elsewhere.report.leaderboard.figures import leaderboard_figures
+from elsewhere.report.page import strips
 from elsewhere.report.page.blocks import Section
 from elsewhere.report.page.figures import FORMATS, FigureSpec, inline_figures, save_figures
-from elsewhere.report.page import strips
 from elsewhere.report.page.shell import environment, read_template, with_pictures
 from elsewhere.report.result import cases, performance, provenance, sites, subgroups
 from elsewhere.report.result.figures import result_figures

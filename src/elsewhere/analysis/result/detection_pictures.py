@@ -400,37 +400,39 @@ class _Pictures:
             start=min(max(at, 0), depth - 1),
             depth=depth,
             size=(x1 - x0, y1 - y0),
-            boxes=(*self._truth(place.case_id, strip), *self._drawn(place.case_id, strip, lines)),
+            boxes=(*self._truth(place, strip), *self._drawn(place, strip)),
         ), strip
 
-    def _truth(self, case_id: str, strip: Strip) -> list[DrawnBox]:
+    def _truth(self, place: _Place, strip: Strip) -> list[DrawnBox]:
         drawn = []
-        rows = self.lesions[(self.lesions["case_id"] == case_id).to_numpy(dtype=bool)]
+        rows = self.lesions[(self.lesions["case_id"] == place.case_id).to_numpy(dtype=bool)]
         for x, y, width, height, middle in rows[["x", "y", "width", "height", "slice"]].to_numpy(dtype=float):
             at = strip.fractions(x, y, width, height)
             if _meets(at):
                 centre = None if strip.depth == 1 or math.isnan(middle) else int(middle)
-                drawn.append(_box(TRUTH, at, (0, strip.depth - 1), centre=centre))
+                about = place[1:5] == (x, y, width, height)
+                drawn.append(_box(TRUTH, at, (0, strip.depth - 1), centre=centre, subject=about))
         return drawn
 
-    def _drawn(self, case_id: str, strip: Strip, lines: Sequence[ModelLine]) -> list[DrawnBox]:
+    def _drawn(self, place: _Place, strip: Strip) -> list[DrawnBox]:
         drawn = []
         last = strip.first + len(strip.pictures) - 1
         for name, model in zip(self.names, self.models, strict=True):
             threshold = self.thresholds.get(name)
             there = []
-            for row in model.rows.get(case_id, ()):
+            for row in model.rows.get(place.case_id, ()):
                 if not model.valid[row]:
                     continue
                 slices = model.slices(int(row)) if strip.depth > 1 else None
                 slices = slices or (0, strip.depth - 1)
-                at = strip.fractions(model.x[row], model.y[row], model.width[row], model.height[row])
+                ends = tuple(float(part[row]) for part in (model.x, model.y, model.width, model.height))
+                at = strip.fractions(*ends)
                 if slices[0] <= last and slices[1] >= strip.first and _meets(at):
-                    there.append((float(model.score[row]), at, slices))
-            there.sort(key=lambda one: -one[0])
-            for score, at, slices in there[:MOST_BOXES]:
+                    there.append((place[1:5] == ends, float(model.score[row]), at, slices))
+            there.sort(key=lambda one: (one[0], one[1]), reverse=True)
+            for about, score, at, slices in there[:MOST_BOXES]:
                 full = model.cost(score) <= BUDGET if threshold is None else score > threshold
-                drawn.append(_box(model.number, at, slices, score=score, full=full))
+                drawn.append(_box(model.number, at, slices, score=score, full=full, subject=about))
         return drawn
 
 

@@ -30,6 +30,7 @@ class DrawnBox:
         score: The score; None for an annotated lesion.
         full: Whether it is drawn with a full line: a box within the budget of false positives.
         centre: The annotated slice of a lesion: on other slices it is dashed. None for no such slice.
+        subject: Whether it is the lesion or the false positive that the strip is about.
     """
 
     model: int
@@ -42,6 +43,7 @@ class DrawnBox:
     score: float | None = None
     full: bool = True
     centre: int | None = None
+    subject: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

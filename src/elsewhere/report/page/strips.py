@@ -36,6 +36,7 @@ class StripBox:
         label: What stands next to it; empty for nothing.
         full: Whether its line is full; otherwise it is dashed.
         centre: The only slice on which the line is full; None for all.
+        subject: Whether its line is thick.
     """
 
     layer: str
@@ -49,6 +50,7 @@ class StripBox:
     label: str = ""
     full: bool = True
     centre: int | None = None
+    subject: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +122,12 @@ class StripView:
             text_y = min(max(above, 11.0), tall - 4.0)
             here = box.first <= self.start <= box.last
             dashed = not box.full or (box.centre is not None and box.centre != self.start)
-            names = "sbox" + (" dashed" if dashed else "") + ("" if here else " away")
+            names = (
+                "sbox"
+                + (" subject" if box.subject else "")
+                + (" dashed" if dashed else "")
+                + ("" if here else " away")
+            )
             numbers = (round(n, 1) for n in (x, y, width, height, text_x, text_y))
             x, y, width, height, text_x, text_y = numbers
             out.append((box, names, x, y, width, height, text_x, text_y))

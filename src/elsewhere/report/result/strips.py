@@ -30,9 +30,7 @@ def pictures_section(pictured: PicturedDetections) -> Section | None:
     if not pictured.places and not pictured.notes:
         return None
     layers = [(_TRUTH, "", "Annotated lesion", TRUTH_COLOUR)]
-    layers += [
-        (str(k), str(k + 1), name, colour_of(k)) for k, name in enumerate(pictured.models)
-    ]
+    layers += [(str(k), str(k + 1), name, colour_of(k)) for k, name in enumerate(pictured.models)]
     groups = [
         (heading, [_view(pictured, one) for one in places])
         for heading, places in (
@@ -54,7 +52,7 @@ def pictures_section(pictured: PicturedDetections) -> Section | None:
     if groups:
         blocks.append(StripViewer(name="detections", layers=layers, groups=groups))
     lead = (
-        "Each strip can be scrolled by the arrow keys, the buttons or the slider. The annotation is dashed on slices other "
+        "Each strip can be scrolled by the arrow keys, the buttons or the slider. What it is about has a thick line. The annotation is dashed on slices other "
         f"than the annotated one. Boxes below a model's threshold of {pictured.budget:g} false positives per volume are dashed. "
         "Slices are numbered from 0. case_key.csv, which stays with the data, says which case a number is."
     )
@@ -88,8 +86,8 @@ def _view(pictured: PicturedDetections, one: PicturedPlace) -> StripView:
 
 
 def _lowest_first(boxes: Sequence[DrawnBox]) -> list[DrawnBox]:
-    """The annotation first and the highest scores last, so that these are drawn above the others."""
-    return sorted(boxes, key=lambda box: (box.model != TRUTH, box.full, box.score or 0.0))
+    """The annotation first, then rising scores, and what the strip is about last: later ones are drawn above."""
+    return sorted(boxes, key=lambda box: (box.subject, box.model != TRUTH, box.full, box.score or 0.0))
 
 
 def _box(box: DrawnBox) -> StripBox:
@@ -106,6 +104,7 @@ def _box(box: DrawnBox) -> StripBox:
         label="" if truth else f"{box.model + 1}: {number(box.score, 2)}",
         full=box.full,
         centre=box.centre,
+        subject=box.subject,
     )
 
 
