@@ -27,6 +27,7 @@ from elsewhere.cli.options import (
     ThreadsOpt,
     WhereOpt,
     pairs,
+    picture_count_of,
     show,
     split_list,
     table_options,
@@ -106,7 +107,7 @@ def rank(
         str | None, typer.Option(help="DBTex: validation or test, for a zip and the cohort's column `split`.")
     ] = None,
     pictures: PicturesOpt = False,
-    picture_count: PictureCountOpt = 6,
+    picture_count: PictureCountOpt = None,
     encoding: EncodingOpt = None,
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
@@ -117,6 +118,7 @@ def rank(
     from elsewhere.commands.output import progress_bar
     from elsewhere.commands.rank import rank as run
 
+    shown = picture_count_of(pictures, picture_count, out)
     with progress_bar(enabled=not as_json) as progress:
         result = run(
             results,
@@ -141,7 +143,7 @@ def rank(
             hit_rules=hit_rules,
             phase=phase,
             split=split,
-            pictures=picture_count if pictures else None,
+            pictures=shown,
         )
     return show(result, as_json=as_json)
 

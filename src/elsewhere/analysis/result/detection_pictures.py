@@ -109,7 +109,7 @@ def picture_volumes(task: str, cohort: Cohort, options: PictureOptions) -> Pictu
 
 
 class _Place(NamedTuple):
-    """A place to show: its volume, its box and its slice; NaN for a slice that is not known."""
+    """A place to show: its volume, its box and its slice, NaN where it is not known, and whose box it is."""
 
     case_id: str
     x: float
@@ -117,6 +117,7 @@ class _Place(NamedTuple):
     width: float
     height: float
     slice: float
+    model: int = TRUTH
 
 
 def picture_detections(
@@ -244,7 +245,10 @@ class _Pictures:
             self.volume(key[0])
             title = f"Lesion {number}"
             self.key[title.lower()] = f"{key[0]}, lesion {key[1]}"
-            place = _Place(key[0], *(float(lesion[name]) for name in ("x", "y", "width", "height", "slice")))
+            x, y, width, height, middle = (
+                float(lesion[name]) for name in ("x", "y", "width", "height", "slice")
+            )
+            place = _Place(key[0], x, y, width, height, middle)
             lines = tuple(
                 self._line_of_lesion(model, best.get(name, {}).get(key))
                 for name, model in zip(self.names, self.models, strict=True)
@@ -347,6 +351,7 @@ class _Pictures:
             float(model.width[row]),
             float(model.height[row]),
             math.floor(centre) if math.isfinite(centre) else math.nan,
+            model.number,
         )
         self.key[title.lower()] = f"{case_id}, box {place.x:g} {place.y:g} {place.width:g} {place.height:g}"
         lines = []
@@ -410,7 +415,7 @@ class _Pictures:
             at = strip.fractions(x, y, width, height)
             if _meets(at):
                 centre = None if strip.depth == 1 or math.isnan(middle) else int(middle)
-                about = place[1:5] == (x, y, width, height)
+                about = place.model == TRUTH and place[1:5] == (x, y, width, height)
                 drawn.append(_box(TRUTH, at, (0, strip.depth - 1), centre=centre, subject=about))
         return drawn
 
@@ -428,7 +433,8 @@ class _Pictures:
                 ends = tuple(float(part[row]) for part in (model.x, model.y, model.width, model.height))
                 at = strip.fractions(*ends)
                 if slices[0] <= last and slices[1] >= strip.first and _meets(at):
-                    there.append((place[1:5] == ends, float(model.score[row]), at, slices))
+                    about = place.model == model.number and place[1:5] == ends
+                    there.append((about, float(model.score[row]), at, slices))
             there.sort(key=lambda one: (one[0], one[1]), reverse=True)
             for about, score, at, slices in there[:MOST_BOXES]:
                 full = model.cost(score) <= BUDGET if threshold is None else score > threshold
