@@ -60,6 +60,15 @@ def test_volumes_without_pictures_are_named_with_the_reason(shown):
     assert html.count('class="strip-view"') == len(shown.places) - 1
 
 
+def test_a_single_slice_has_nothing_to_scroll(shown):
+    first = shown.lesions[0]
+    flat = dataclasses.replace(first, slices=first.slices[:1], first=0, start=0, depth=1)
+    html = render_report(
+        SUMMARY, pictured=dataclasses.replace(shown, lesions=(flat,), false_positives=(), notes=())
+    )
+    assert 'class="strip-control" hidden' in html and "arrow keys change" not in html
+
+
 def test_notes_stand_even_without_pictures(shown):
     none = dataclasses.replace(shown, lesions=(), false_positives=(), notes=("The cohort lists no lesions.",))
     section = pictures_section(none)

@@ -115,7 +115,7 @@ def score_predictions(
     made = _assess(scores, facts, scoring, options)
     if volumes is None or options.pictures is None:
         return made
-    models = {"the model": model_boxes(scores, who, said, scoring)}
+    models = {"Model": model_boxes(scores, who, said, scoring)}
     pictured = picture_detections(models, volumes, options.pictures, progress=options.progress)
     warned = {**made.summary, "warnings": [*made.summary.get("warnings", []), *pictured.warnings()]}
     return replace(made, summary=warned, pictured=pictured)
