@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import shutil
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pictured")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ELSEWHERE_VOLUME_CACHE", str(folder / "cache"))
-        made = call("phantom", "tomosynthesis", folder / "world", "--vendors", "A", "--patients", 5, "--on-demand")  # fmt: skip
+        made = call("phantom", "tomosynthesis", folder / "world", "--vendors", "A", "--patients", 5, "--splits", "0.2,0.2,0.6", "--on-demand")  # fmt: skip
         assert made.code == 0, made.err
         read = call("cohort", "read", "bcs-dbt", folder / "world", "--volumes", "--out", folder / "cohort")
         assert read.code == 0, read.err
@@ -79,7 +80,11 @@ def test_the_page_and_the_summary_name_nobody_and_the_key_file_does(ranked, worl
     hardest = pd.read_csv(folder / "lesions.csv").iloc[0]
     assert key["lesion 1"] == f"{hardest['case_id']}, lesion {hardest['lesion_id']}"
     assert (folder / "case_key.csv").stat().st_mode & 0o077 == 0
-    assert "parts of patients' images" in (folder / "SHARING.txt").read_text()
+    shared, _, guarded = (
+        (folder / "SHARING.txt").read_text().partition("Share only where you may share the images")
+    )
+    assert "report.html" not in shared and "summary.json" in shared
+    assert guarded.index("report.html") < guarded.index("Stay with the data") < guarded.index("case_key.csv")
 
 
 def test_without_pictures_a_ranking_is_as_it_was(world, ranked):
@@ -120,6 +125,31 @@ def test_volumes_that_cannot_be_read_are_counted_and_stop_nothing(world):
     html = visible((world / "broken-ranking" / "report.html").read_text())
     assert "No pictures:" in html and str(world) not in html
     assert [one for one in ids_in(world) if one in html] == []
+
+
+def test_a_zip_of_published_predictions_finds_the_volumes_in_the_folder_of_the_tables(world):
+    said = pd.read_csv(world / "finders" / "ash.csv")
+    cases = pd.read_parquet(world / "cohort" / "cases.parquet").set_index("case_id")
+    said = said[said["case_id"].map(cases["split"]) == "test"]
+    study, view = said["case_id"].str.split("/").str[0], said["case_id"].str.split("/").str[1]
+    names = {
+        "x": "X",
+        "width": "Width",
+        "y": "Y",
+        "height": "Height",
+        "z": "Z",
+        "depth": "Depth",
+        "score": "Score",
+    }
+    form = said.rename(columns=names)[list(names.values())]
+    form = form.assign(PatientID=said["case_id"].map(cases["patient_id"]), StudyUID=study, View=view)
+    with zipfile.ZipFile(world / "teams.zip", "w") as archive:
+        archive.writestr("phase1/test/ash.csv", form.to_csv(index=False))
+    done = call("rank", world / "teams.zip", "--cohort", world / "world", *PLAIN, "--split", "test",
+                "--pictures", "--out", world / "zipped")  # fmt: skip
+    assert done.code == 0, done.err
+    html = (world / "zipped" / "report.html").read_text()
+    assert 'class="strip-view"' in html and "No pictures:" not in html
 
 
 def test_what_is_missing_is_said(world, ranked, tmp_path):

@@ -7,8 +7,9 @@ from pathlib import Path
 
 SHARING_FILE = "SHARING.txt"
 KEY_FILE = "case_key.csv"
+REPORT = "report.html"
 _CONTENT = {
-    "report.html": "the report",
+    REPORT: "the report",
     "summary.json": "every number of the report",
     KEY_FILE: "the id behind each hash (h-...) and each mark ([id 1]) of the report",
     "scores.parquet": "one row per case, with its ids",
@@ -33,15 +34,17 @@ def write_sharing_note(
         The path that was written.
     """
     there = [name for name in _CONTENT if (folder / name).is_file()]
+    withheld = {*_LOCAL, REPORT} if pictures else _LOCAL
     lines = [
         "May be shared: no id of a case or patient, no name of a file of a case, and no folder is in these files.",
-        *(f"  {name}: {_CONTENT[name]}" for name in there if name not in _LOCAL),
+        *(f"  {name}: {_CONTENT[name]}" for name in there if name not in withheld),
         *(f"  {name}: {what}" for name, what in (more or {}).items()),
     ]
     if pictures:
         lines += [
             "",
-            "The report holds parts of patients' images: share it only where you may share the images.",
+            "Share only where you may share the images: this page names no case, and holds parts of patients' images.",
+            f"  {REPORT}: {_CONTENT[REPORT]}",
         ]
     local = [name for name in there if name in _LOCAL]
     if local:

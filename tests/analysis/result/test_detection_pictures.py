@@ -224,7 +224,7 @@ def _first(volume):
     [
         ("segmentation", "x", 6, "the task is segmentation"),
         ("detection", None, 6, "no column image"),
-        ("detection", "", 6, "names none"),
+        ("detection", "", 6, "names no volume"),
         ("detection", "x", 0, "0 pictures"),
         ("detection", "x", 51, "51 pictures"),
     ],

@@ -100,7 +100,7 @@ def picture_volumes(task: str, cohort: Cohort, options: PictureOptions) -> Pictu
     source = TomosynthesisSource.of_cases(case_rows(cohort))
     if not source.cases:
         raise UserError(
-            "pictures need the volumes, and the cohort's column image names none",
+            "pictures need the volumes, and the cohort's column image names no volume of tomosynthesis",
             where="--pictures",
             fix=how,
         )
