@@ -3,6 +3,7 @@
     python docs/make_results.py                                   every page, from the tables that are there
     python docs/make_results.py ultrasound --take NAME STUDY      copy a study's tables first (patient, image, ...)
     python docs/make_results.py mri-response --take STUDY --command COMMAND --machine WORDS    (tomosynthesis likewise)
+    python docs/make_results.py tomosynthesis --take STUDY SCORES --command ... --machine ...  (synthetic vendors)
 
 The tables lie under benchmarks/results/, and `page.md` beside them is the page with a mark where a block goes; the
 blocks are the functions in docs/results_pages/.
@@ -67,6 +68,9 @@ def main() -> None:
         ultrasound.take(name, Path(study))
     elif given.take and given.page == "mri-response":
         mri_response.take(Path(given.take[0]), command=given.command, machine=given.machine)
+    elif given.take and given.page == "tomosynthesis" and len(given.take) == 2:
+        study, scores = map(Path, given.take)
+        tomosynthesis.take_vendors(study, scores, command=given.command, machine=given.machine)
     elif given.take and given.page == "tomosynthesis":
         tomosynthesis.take(Path(given.take[0]), command=given.command, machine=given.machine)
     elif given.take:

@@ -37,7 +37,17 @@ MAY_USE = {
     "cohort": {"errors", "untrusted", "files", "registry", "tables", "inputs"},
     "predictions": {"errors", "untrusted", "files", "registry", "tables", "inputs", "cohort"},
     "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
-    "phantom": {"errors", "untrusted", "files", "tables", "inputs", "cohort", "predictions", "scoring"},
+    "phantom": {
+        "errors",
+        "untrusted",
+        "files",
+        "tables",
+        "statistics",
+        "inputs",
+        "cohort",
+        "predictions",
+        "scoring",
+    },
     "simulation": {"errors", "protocols", "statistics", "cohort", "scoring", "phantom"},
     "scenarios": {"errors", "tables", "cohort"},
     "engine": {"errors", "untrusted", "files", "registry", "inputs", "predictions"},
@@ -86,6 +96,7 @@ MAY_USE = {
         "privacy",
         "protocols",
         "statistics",
+        "ensembles",
         "inputs",
         "cohort",
         "predictions",
@@ -137,13 +148,20 @@ MAY_USE = {
 }
 """What each room may use beside itself. The engine finds the training by its name when it trains."""
 LAYERS = {
-    "analysis": {"result": set(), "ranking": {"result"}, "study": {"result", "ranking"}},
+    "analysis": {
+        "result": set(),
+        "ranking": {"result"},
+        "readers": {"result"},
+        "merging": {"result", "ranking"},
+        "study": {"result", "ranking"},
+    },
     "report": {
         "page": set(),
         "result": {"page"},
         "leaderboard": {"page", "result"},
+        "readers": {"page", "result"},
         "study": {"page", "result", "leaderboard"},
-        "summary": {"page", "result", "leaderboard"},
+        "summary": {"page", "result", "leaderboard", "readers"},
     },
     "commands": {
         "advice": set(),
@@ -156,6 +174,7 @@ LAYERS = {
         "accept": {"advice"},
         "check": {"advice", "output"},
         "rank": {"advice"},
+        "merge": {"advice"},
         "demo": {"output", "run", "score", "summarise"},
     },
 }

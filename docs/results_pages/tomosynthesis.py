@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +10,7 @@ import pandas as pd
 from results_pages.tables import RESULTS, Tables, interval, number, table
 
 STUDY = Tables(RESULTS / "tomosynthesis")
-SLICES = STUDY.part("slices")
+SLICES, VENDORS = STUDY.part("slices"), STUDY.part("vendors")
 KEPT = ("leaderboard", "against_baseline", "froc")
 WORDS = {"from-imagenet": "ImageNet weights", "from-random": "random weights"}
 METRICS = {
@@ -35,6 +36,90 @@ def take(study: Path, *, command: str, machine: str) -> None:
         "resamples": 5000,
     }
     SLICES.write_facts(content, "about")
+
+
+def take_vendors(study: Path, scores: Path, *, command: str, machine: str) -> None:
+    """Copy what is known of detectors on synthetic volumes of two vendors.
+
+    Args:
+        study: The study of the vendors; runs may be missing.
+        scores: A folder of results by `elsewhere score detection`, one folder per finder, and `compare.json`, what
+            `elsewhere compare METHOD blobs --json` printed.
+        command: What ran it.
+        machine: Where it ran.
+    """
+    tables = study / "report" / "tables"
+    transfers = pd.read_csv(tables / "transfers.csv")
+    VENDORS.write(transfers, "transfers")
+    curves = pd.read_csv(tables / "froc.csv")
+    VENDORS.write(curves[curves["false_positives"] % 0.25 < 1e-9], "froc")
+    costs = pd.read_csv(study / "costs.csv").groupby(["method", "scenario"], sort=True)
+    VENDORS.write(costs[["seconds", "peak_bytes", "energy_joule"]].median().reset_index(), "costs")
+    rows = []
+    for folder in sorted(path.parent for path in scores.glob("*/summary.json")):
+        summary = json.loads((folder / "summary.json").read_text())
+        row = {"finder": folder.name, "volumes": summary["counts"]["cases"]}
+        row |= {key: summary["counts"][key] for key in ("positives", "lesions", "patients")}
+        for name, one in summary["metrics"].items():
+            row |= {name: one["value"], f"{name}_lo": one["lo"], f"{name}_hi": one["hi"]}
+        rows.append(row)
+    VENDORS.write(pd.DataFrame(rows), "finders")
+    compared = json.loads((scores / "compare.json").read_text())
+    main = compared["comparison"]["metrics"]["mean_sensitivity_1_to_4"]
+    trainings = pd.read_csv(study / "trainings.csv")
+    done = trainings[trainings["seconds"].notna()]
+    content = {"command": command, "machine": machine, "trainings": len(done)}
+    content |= {"seconds": float(done["seconds"].sum())}
+    content |= {key: main[key] for key in ("difference", "lo", "hi", "p")}
+    VENDORS.write_facts(content, "about")
+
+
+def vendor_finders() -> str:
+    held = VENDORS.read("finders").sort_values("mean_sensitivity_1_to_4", ascending=False)
+    words = {"blobs": "blob finder (LoG)", "random": "random boxes"}
+    rows = [
+        [
+            words.get(r["finder"], r["finder"]),
+            *(interval(r[name], r[f"{name}_lo"], r[f"{name}_hi"]) for name in METRICS),
+            interval(*(r[f"sensitivity_at_2_all{end}"] for end in ("", "_lo", "_hi"))),
+        ]
+        for r in held.to_dict(orient="records")
+    ]
+    return table(["finder", *METRICS.values(), "at 2, all volumes"], rows)
+
+
+def vendor_transfers() -> str:
+    held = VENDORS.read("transfers")
+    head = [
+        "trained on",
+        "tested on",
+        "method",
+        "external",
+        "internal",
+        "difference, 90 %",
+        "verdict at a margin of 0.1",
+    ]
+    rows = [
+        [
+            r["source"].removeprefix("Synthetic "),
+            r["target"].removeprefix("Synthetic "),
+            r["method"],
+            interval(r["external"], r["external_lo"], r["external_hi"]),
+            number(r["internal"]),
+            interval(r["difference"], r["lo90"], r["hi90"], sign=True),
+            r["verdict"] + (f": {r['reason']}" if isinstance(r["reason"], str) else ""),
+        ]
+        for r in held.to_dict(orient="records")
+    ]
+    return table(head, rows)
+
+
+def vendor_difference() -> str:
+    about = VENDORS.facts("about")
+    return (
+        f"Faster R-CNN minus the blob finder, paired by patient: {interval(*(about[key] for key in ('difference', 'lo', 'hi')), sign=True)} "
+        f"in mean sensitivity, p = {number(about['p'], 4)} (permutation, 5,000 draws)."
+    )
 
 
 def leaderboard() -> str:
@@ -92,6 +177,7 @@ def page() -> str:
     statistic = STUDY.read("phantom_statistics").set_index("statistic")
     finder = STUDY.read("phantom_simple_finders")
     both = finder[finder["vendors"] == "A+B"].iloc[0]
+    vendors = VENDORS.facts("about")
     blocks = {
         "leaderboard": leaderboard,
         "difference": difference,
@@ -104,6 +190,13 @@ def page() -> str:
         "commands": lambda: str(about["command"]),
         "phantom_boxes": lambda: f"{int(statistic.loc['diagonal of a box, real pixels', 'phantom_n']):,}",
         "finder_volumes": lambda: str(int(both["positive_volumes"])),
+        "vendor_finders": vendor_finders,
+        "vendor_transfers": vendor_transfers,
+        "vendor_difference": vendor_difference,
+        "vendor_trainings": lambda: str(vendors["trainings"]),
+        "vendor_seconds": lambda: number(VENDORS.read("costs")["seconds"].min(), 1),
+        "vendor_machine": lambda: str(vendors["machine"]),
+        "vendor_commands": lambda: str(vendors["command"]),
         "finder_lesions": lambda: str(int(both["lesions"])),
     }
     return STUDY.fill(blocks)

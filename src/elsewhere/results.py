@@ -9,7 +9,7 @@ only these files are ever replaced.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,8 +192,9 @@ def write_summary_folder(
     inputs: Iterable[Any] = (),
     tables: Mapping[str, pd.DataFrame] | None = None,
     pictured: PicturedDetections | None = None,
+    more: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Write the folder of a comparison or a ranking, which has no scores of its own: all of it, or nothing.
+    """Write the folder of a comparison, a ranking or a merge, which has no scores of its own: all of it, or nothing.
 
     Args:
         summary: The content of summary.json, which names nobody.
@@ -203,6 +204,7 @@ def write_summary_folder(
         inputs: Paths that must not lie in the folder, because they are read.
         tables: Further tables by the names of their files; SHARING.txt says which of them name cases.
         pictured: Lesions and false positives in their slices for the report; None for none.
+        more: Writes further files into the folder that it is given; None for none.
 
     Returns:
         The folder.
@@ -220,5 +222,7 @@ def write_summary_folder(
         write_key(folder / KEY_FILE, None, {**redactor.originals, **numbered})
         for name, table in (tables or {}).items():
             write_table(table, folder / name)
+        if more is not None:
+            more(folder)
         write_sharing_note(folder, pictures=shown is not None and shown.bytes > 0)
     return Path(out)

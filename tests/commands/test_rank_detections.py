@@ -280,7 +280,7 @@ def test_compare_says_which_lesions_differ(small_group, run, tmp_path):
     out = tmp_path / "comparison"
     done = run("compare", tmp_path / "result_a", tmp_path / "result_b", "--resamples", 200, "--out", out)
     assert done.code == 0, done.said
-    assert "8 are found by result_a alone and 0 by result_b alone" in done.out
+    assert "result_a alone finds 8 and result_b alone 0" in done.out
     (row,) = json.loads((out / "summary.json").read_text())["lesions_paired"]["pairs"]
     assert (row["both"], row["only_a"], row["only_b"], row["discordant_patients"]) == (7, 8, 0, 8)
     # 15 patients act, so that exchanges are drawn; with one lesion each, the test is close to McNemar's.

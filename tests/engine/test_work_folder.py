@@ -160,6 +160,7 @@ def test_failures_and_mistakes_have_exit_codes(tmp_path, work, capsys):
     assert "bad one: FAILED: it would not learn" in capsys.readouterr().out
     assert main([str(folder), *options, "--only", "A seed"]) == 0
     assert main([str(folder), *options, "--only", "none such"]) == 64
+    assert main([str(folder), *options, "--only-recipe", "none such"]) == 64
     assert "no unit's name or key starts with 'none such'" in capsys.readouterr().err
     assert main([str(tmp_path), *options]) == 64
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -201,3 +204,22 @@ def test_nonsense_is_refused():
     ):
         with pytest.raises(UserError):
             wrong()
+
+
+@pytest.mark.parametrize("rule", ["capped", "overflow"])
+def test_weights_and_floor_are_those_of_the_known_library(rule):
+    """ensemble-boxes 1.0.9 on four models with weights, and boxes below a score left out."""
+    entry = json.loads((Path(__file__).parent.parent / "golden" / "weighted_fusion.json").read_text())
+    corners = np.array([box for model in entry["boxes"] for box in model])
+    scores = np.array([score for model in entry["scores"] for score in model])
+    none = np.zeros(len(scores))
+    boxes = VolumeBoxes(
+        volume=none.astype(np.int64), model=np.repeat(np.arange(4), 10), x=corners[:, 0], y=corners[:, 1],
+        width=corners[:, 2] - corners[:, 0], height=corners[:, 3] - corners[:, 1], z=none, depth=none, volumes=1, models=4,
+    )  # fmt: skip
+    options = FusionOptions(iou_above=entry["iou_thr"], overflow=rule == "overflow")
+    fused, value = fuse(boxes, scores, options, floor=entry["skip_box_thr"], weights=entry["weights"])
+    expected = entry["expected"][rule]
+    np.testing.assert_allclose(value, expected["scores"], atol=2e-6)
+    left = np.array(expected["boxes"])[:, 0]
+    np.testing.assert_allclose(np.sort(fused.x), np.sort(left), atol=2e-6)

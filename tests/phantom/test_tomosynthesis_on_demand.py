@@ -62,11 +62,21 @@ def test_a_world_of_descriptions_reads_like_one_of_files(tmp_path, cache):
 def test_the_breast_lies_in_its_box():
     for case in WORLD.cases():
         about = describe(description_of(case))
-        x0, y0, x1, y1 = about.breast
+        x0, y0, x1, y1 = about.extent().breast
         drawn = draw(case).slice(3)
         inside = drawn[y0:y1, x0:x1]
         assert drawn.astype(int).sum() == inside.astype(int).sum() > 0
         assert np.array_equal(about.open()(3), drawn)
+
+
+def test_the_extent_is_found_out_once(tmp_path, cache, monkeypatch):
+    _, source = _source(write_world(WORLD, tmp_path / "world", syntax=None))
+    before = {case: source.facts(case) for case in source.cases}
+    monkeypatch.setattr(
+        "elsewhere.phantom.tomosynthesis_on_demand._extent", lambda case: pytest.fail(case.case_name)
+    )
+    _, again = _source(tmp_path / "world")
+    assert {case: again.facts(case) for case in again.cases} == before
 
 
 def test_packs_are_the_descriptions(tmp_path, cache):

@@ -19,7 +19,18 @@ from typing import Any, NoReturn
 
 import typer
 
-from elsewhere.cli import cohorts, explain, judging, merging, models, phantoms, scoring, studies
+from elsewhere.cli import (
+    carrying,
+    cohorts,
+    explain,
+    judging,
+    merging,
+    models,
+    phantoms,
+    readers,
+    scoring,
+    studies,
+)
 from elsewhere.cli.apps import app
 from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.errors import (
@@ -35,6 +46,7 @@ from elsewhere.untrusted import printable, printable_json
 
 __all__ = [
     "app",
+    "carrying",
     "cohorts",
     "explain",
     "judging",
@@ -42,6 +54,7 @@ __all__ = [
     "merging",
     "models",
     "phantoms",
+    "readers",
     "scoring",
     "studies",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elsewhere.analysis.ranking.archive import entries_from_archive
+from elsewhere.analysis.ranking.archive import entries_from_archive, published_truth
 from elsewhere.analysis.ranking.entries import (
     Entries,
     EntryOptions,
@@ -70,7 +70,8 @@ class Leaderboard:
                     f"at half the budget each, the best two find {two['found_at_shared_budget']}"
                 )
         paired = self.summary.get("lesions_paired") or {}
-        if paired.get("baseline") or len(paired.get("pairs", [])) == 1:
+        chosen = paired.get("baseline") and not paired.get("baseline_is_the_first_model")
+        if chosen or len(paired.get("pairs", [])) == 1:
             yield from (paired_line(row) for row in paired["pairs"])
         if rules := self.summary.get("hit_rules"):
             yield from hit_rule_lines(rules)
@@ -162,7 +163,7 @@ def rank(
     Args:
         results: Result folders or results; with `cohort` and `task`, prediction files, one folder of them, or the
             zip of the published predictions of the DBTex challenge.
-        cohort: The cohort of prediction files.
+        cohort: The cohort of prediction files; for detections also the folder of BCS-DBT's published tables.
         task: The task of prediction files.
         protocol: The protocol of prediction files; None for the one that the cohort's reader names.
         where: Only cases whose columns have these values are ranked ({"split": "test"}), with prediction files.
@@ -271,7 +272,8 @@ def rank(
                 entries, phase, split = held.entries, held.phase, held.split
             else:
                 files = [item for item in results if not isinstance(item, Result)]
-                entries = entries_from_files(files, cohort, how)
+                truth = published_truth(cohort, table) if task == "detection" else cohort
+                entries = entries_from_files(files, truth, how)
         else:
             entries = entries_from_results(results)
         options = RankingOptions(

@@ -20,7 +20,7 @@ from elsewhere.engine.store import Store
 from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.engine.training import Outcome, Training
 from elsewhere.engine.work import load_work
-from elsewhere.errors import UserError
+from elsewhere.errors import UserError, unknown_name
 
 EXIT_UNITS_FAILED = 1
 
@@ -65,6 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only", default="", metavar="PREFIX", help="only units whose name or key starts with PREFIX"
     )
+    parser.add_argument(
+        "--only-recipe", default="", metavar="NAMES", help="only units of these recipes, comma-separated"
+    )
     parser.add_argument("--zip", metavar="FILE", help="write the work's finished units there at the end")
     parser.add_argument(
         "--limit-seconds", type=float, metavar="S", help="begin no unit that would probably end later"
@@ -77,7 +80,8 @@ def _run(options: argparse.Namespace) -> int:
     begin = time.time()
     deadline = None if options.limit_seconds is None else begin + options.limit_seconds
     units, work = load_work(options.workdir)
-    wanted = [unit for unit in units if _starts(unit, options.only)]
+    recipes = _recipes(options.only_recipe, units)
+    wanted = [unit for unit in units if _starts(unit, options.only) and unit.recipe.name in recipes]
     if not wanted:
         raise UserError(f"no unit's name or key starts with '{options.only}'", where=options.workdir)
     store = Store(options.store)
@@ -109,6 +113,16 @@ def _run(options: argparse.Namespace) -> int:
         store.export(keys, options.zip)
         print(f"zip: {options.zip} ({len(keys)} units)")
     return EXIT_UNITS_FAILED if report is None or report.failed else 0
+
+
+def _recipes(names: str, units: Sequence[Training]) -> set[str]:
+    """The recipes that are asked for; all of them where none is named."""
+    known = {unit.recipe.name for unit in units}
+    asked = [name.strip() for name in names.split(",") if name.strip()]
+    for name in asked:
+        if name not in known:
+            raise unknown_name("recipe", name, sorted(known))
+    return set(asked) or known
 
 
 def _starts(unit: Training, prefix: str) -> bool:

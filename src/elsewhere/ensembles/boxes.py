@@ -107,7 +107,7 @@ def fuse_boxes(
             "boxes in 3D with centre slices", fix="Give (n, 4) corners with slices, or (n, 6) corners alone."
         )
     solid: npt.NDArray[np.bool_] = np.all(corners[:, d:] > corners[:, :d], axis=1)
-    order = score.size - 1 - np.argsort(-score[::-1], kind="stable")
+    order = by_falling_score(score)
     order = order[solid[order]]
     n = order.size
     taken = np.zeros((n, 6))
@@ -133,6 +133,26 @@ def fuse_boxes(
         slice=None if centre_slices is None else fused[keep, 2],
         dropped=int((~solid).sum()),
     )
+
+
+def by_falling_score(scores: FloatArray) -> npt.NDArray[np.int64]:
+    """Put boxes in order by falling score, among equals the later one first.
+
+    Args:
+        scores: The scores, (n,).
+
+    Returns:
+        Their positions, (n,).
+
+    Example:
+        >>> by_falling_score(np.array([0.5, 0.7, 0.5])).tolist()
+        [1, 2, 0]
+    """
+    order = np.argsort(-scores)
+    falling = scores[order]
+    if (falling[1:] == falling[:-1]).any():
+        order = scores.size - 1 - np.argsort(-scores[::-1], kind="stable")
+    return order.astype(np.int64, copy=False)
 
 
 def percentile_scores(scores: npt.ArrayLike) -> FloatArray:

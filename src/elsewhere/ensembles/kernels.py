@@ -20,9 +20,11 @@ _PLAIN_BELOW = 24
 """Below this number of boxes a volume is fused without a grid."""
 _MOST_CELLS = 64
 _SLACK = 1.0 + 1e-9
+_ALMOST = 1.0 - 1e-9
+"""No IoU is computed, by a division, where it is clearly below the best one."""
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def _reach(side: float, longest: float, iou_above: float) -> float:
     """How far the centre of a box that overlaps enough can lie, along one axis."""
     reach = 0.5 * (side + longest)
@@ -31,13 +33,13 @@ def _reach(side: float, longest: float, iou_above: float) -> float:
     return reach * _SLACK
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def _cell(value: float, low: float, per_cell: float, cells: int) -> int:
     """The number of the cell of a position, cut to the grid."""
     return min(max(int((value - low) * per_cell), 0), cells - 1)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def fuse_volumes(
     starts: IndexArray,
     boxes: FloatArray,
@@ -141,25 +143,22 @@ def fuse_volumes(
             if nz > 1:
                 az = _cell(centre - reach, low[2], per_cell[2], nz)
                 bz = _cell(centre + reach, low[2], per_cell[2], nz)
-            best, best_iou = -1, iou_above
+            best, best_iou, enough = -1, iou_above, iou_above * _ALMOST
             for kx in range(ax, bx + 1):
                 for ky in range(ay, by + 1):
-                    for kz in range(az, bz + 1):
-                        k = head[(kx * ny + ky) * nz + kz]
+                    for cell in range((kx * ny + ky) * nz + az, (kx * ny + ky) * nz + bz + 1):
+                        k = head[cell]
                         while k >= 0:
-                            across = min(x1, row[k, 3]) - max(x0, row[k, 0])
-                            down = min(y1, row[k, 4]) - max(y0, row[k, 1])
-                            if (
-                                across > 0.0
-                                and down > 0.0
-                                and (solid or abs(z0 - row[k, 2]) <= within_slices)
-                            ):
-                                both = across * down
-                                if solid:
-                                    both *= max(0.0, min(z1, row[k, 5]) - max(z0, row[k, 2]))
-                                iou = both / (own + row[k, 6] - both)
+                            both = max(0.0, min(x1, row[k, 3]) - max(x0, row[k, 0])) * max(
+                                0.0, min(y1, row[k, 4]) - max(y0, row[k, 1])
+                            )
+                            if solid:
+                                both *= max(0.0, min(z1, row[k, 5]) - max(z0, row[k, 2]))
+                            either = own + row[k, 6] - both
+                            if both > enough * either and (solid or abs(z0 - row[k, 2]) <= within_slices):
+                                iou = both / either
                                 if iou > best_iou or (iou == best_iou and best >= 0 and k < best):
-                                    best, best_iou = k, iou
+                                    best, best_iou, enough = k, iou, iou * _ALMOST
                             k = after[k]
             at = first + count if best < 0 else first + best
             if best < 0:

@@ -51,14 +51,14 @@ VIEWS = ("lcc", "lmlo", "rcc", "rmlo")
 MOST_PATIENTS = 20_000
 MOST_FINDERS = 60
 _FIRST: tuple[tuple[float, float, float, str, int, float], ...] = (
-    (1.5, 3.0, 14.0, "0-1", 8, 0.0),
-    (1.2, 6.0, 22.0, "0-100", 5, 0.0),
-    (1.0, 2.0, 16.0, "percentile", 10, 0.0),
-    (0.9, 9.0, 30.0, "logarithm", 4, 0.1),
-    (0.6, 4.0, 18.0, "0-1", -1, 0.0),
-    (0.4, 12.0, 38.0, "0-100", 0, 0.2),
-    (0.2, 1.5, 26.0, "0-1", 12, 0.0),
-    (-0.3, 8.0, 34.0, "percentile", 6, 0.0),
+    (1.4, 3.0, 14.0, "0-1", 8, 0.0),
+    (1.2, 5.0, 22.0, "0-100", 5, 0.0),
+    (1.25, 2.0, 16.0, "percentile", 10, 0.0),
+    (1.1, 6.0, 26.0, "logarithm", 4, 0.1),
+    (1.0, 4.0, 18.0, "0-1", -1, 0.0),
+    (0.9, 9.0, 30.0, "0-100", 0, 0.2),
+    (0.7, 2.0, 22.0, "0-1", 12, 0.0),
+    (0.2, 6.0, 30.0, "percentile", 6, 0.0),
 )
 """Ability, false positives, jitter, scale, depth and doubles of the first finders."""
 _REPEATED = 0.03
@@ -472,7 +472,7 @@ def _say(
     index = pd.Index(cases["case_id"])
     n = len(lesions)
     row = index.get_indexer(pd.Index(lesions["case_id"])).astype(np.int64)
-    seen = finder.ability - 1.3 - lesions["difficulty"].to_numpy(dtype=float) + 0.75 * rng.normal(size=n)
+    seen = finder.ability - 1.3 - lesions["difficulty"].to_numpy(dtype=float) + 1.05 * rng.normal(size=n)
     chance = rng.random(n)
     in_drop = (cases["vendor"] == "B").to_numpy(dtype=bool) & cases["breast_density"].isin(DENSE).to_numpy(
         dtype=bool
@@ -490,7 +490,7 @@ def _say(
         }
     )
     known = 1.2 * (
-        look["suspicion"].to_numpy(dtype=float) + 0.8 * rng.normal(size=len(look)) - 0.5 * finder.ability
+        look["suspicion"].to_numpy(dtype=float) + 1.1 * rng.normal(size=len(look)) - 0.5 * finder.ability
     )
     alike = look.drop(columns="suspicion").assign(logit=known)
     strange = np.repeat(np.arange(len(cases)), rng.poisson(finder.false_positives, len(cases)))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from elsewhere.errors import UserError, near_matches
-from elsewhere.inputs.tomosynthesis.described import Described, formats
+from elsewhere.inputs.tomosynthesis.described import Described, Extent, formats
 from elsewhere.inputs.tomosynthesis.volume import Stack
 from elsewhere.phantom.tomosynthesis_patients import Case, World, world_from
 
@@ -39,7 +39,7 @@ def description_of(case: Case) -> dict[str, Any]:
 
 @formats.register(FORMAT)
 def describe(content: Mapping[str, Any]) -> Described:
-    """Say what the description of a synthetic volume stands for; only its outline is drawn.
+    """Say what the description of a synthetic volume stands for; nothing is drawn.
 
     Args:
         content: What `description_of` returned.
@@ -52,12 +52,22 @@ def describe(content: Mapping[str, Any]) -> Described:
 
     Example:
         >>> case = World(patients=1).cases()[0]
-        >>> describe(description_of(case)).shape == (case.shape[1], case.shape[2], case.shape[0])
+        >>> describe(description_of(case)).extent().shape == (case.shape[1], case.shape[2], case.shape[0])
         True
     """
+    case = _case_of(content)
+    text = json.dumps(description_of(case), sort_keys=True)
+    return Described(
+        digest=hashlib.sha256(f"elsewhere-drawn-tomosynthesis {DRAWING} {text}".encode()).hexdigest(),
+        maker=case.vendor.manufacturer,
+        extent=functools.partial(_extent, case),
+        open=functools.partial(_open, case),
+    )
+
+
+def _extent(case: Case) -> Extent:
     from elsewhere.phantom.tomosynthesis_tissue import draw_outline, frame_of
 
-    case = _case_of(content)
     frame = frame_of(case)
     outline = draw_outline(case, frame, case.generator("outline"))
     (y0, y1), (x0, x1) = outline.rows, outline.columns
@@ -65,15 +75,11 @@ def describe(content: Mapping[str, Any]) -> Described:
     if not left:
         x0, x1 = frame.columns - x1, frame.columns - x0
     centre, width = case.vendor.window
-    text = json.dumps(description_of(case), sort_keys=True)
-    return Described(
+    return Extent(
         shape=(frame.rows, frame.columns, frame.slices),
         breast=(x0, y0, x1, y1),
         side="left" if left else "right",
         window=(centre - width / 2, centre + width / 2),
-        digest=hashlib.sha256(f"elsewhere-drawn-tomosynthesis {DRAWING} {text}".encode()).hexdigest(),
-        maker=case.vendor.manufacturer,
-        open=functools.partial(_open, case),
     )
 
 

@@ -11,13 +11,26 @@ REPORT = "report.html"
 _CONTENT = {
     REPORT: "the report",
     "summary.json": "every number of the report",
+    "anova.csv": "the analysis of variance of a reader study",
+    "covariances.csv": "the covariance of its errors",
+    "tests.csv": "its test of all treatments in each analysis",
+    "means.csv": "the mean of each treatment in each analysis",
+    "differences.csv": "the differences of treatments in each analysis",
+    "readers.csv": "the figure of merit of each reader",
+    "reader_differences.csv": "the differences of treatments for each reader",
+    "panel.csv": "a model compared with the readers",
+    "grid.csv": "every setting of a merge with its value",
     KEY_FILE: "the id behind each hash (h-...) and each mark ([id 1]) of the report",
     "scores.parquet": "one row per case, with its ids",
     "events.parquet": "one row per box or point, with the ids of its case",
+    "merged.csv": "the merged boxes, with the ids of their patients",
+    "merged_validation.csv": "the merged boxes of the volumes that chose the setting, with the ids of their patients",
     "hit_rules.csv": "the value and the rank of each model under each hit rule",
     "lesions.csv": "one row per lesion, with its ids and the models that find it",
 }
-_LOCAL = frozenset({KEY_FILE, "scores.parquet", "events.parquet", "lesions.csv"})
+_LOCAL = frozenset(
+    {KEY_FILE, "scores.parquet", "events.parquet", "lesions.csv", "merged.csv", "merged_validation.csv"}
+)
 
 
 def write_sharing_note(

@@ -1,6 +1,6 @@
 """The report of a summary: one HTML file that opens offline, on a phone, in the dark and on paper.
 
-A summary is of one model, of two that are compared, or of many that are ranked. The page has the sections
+A summary is of one model, of two that are compared, or of many that are ranked or merged. The page has the sections
 of every part that the summary has.
 """
 
@@ -17,20 +17,26 @@ from elsewhere.privacy import Redactor
 from elsewhere.report.leaderboard import lesions
 from elsewhere.report.leaderboard import sections as many
 from elsewhere.report.leaderboard.figures import leaderboard_figures
+from elsewhere.report.leaderboard.merging import merging
 from elsewhere.report.page import strips
 from elsewhere.report.page.blocks import Section
 from elsewhere.report.page.figures import FORMATS, FigureSpec, inline_figures, save_figures
 from elsewhere.report.page.shell import environment, read_template, with_pictures
-from elsewhere.report.result import cases, performance, provenance, sites, subgroups
+from elsewhere.report.readers import sections as readers
+from elsewhere.report.readers.figures import reader_figures
+from elsewhere.report.result import cases, performance, provenance, sites, subgroups, thresholds
 from elsewhere.report.result.figures import result_figures
 from elsewhere.report.result.first_page import first_page
 from elsewhere.report.result.prepare import Prepared, prepare
 from elsewhere.report.result.strips import pictures_section
 
 _ORDER = (
+    merging,
     cases.who,
     performance.discrimination,
     performance.operating_point,
+    thresholds.thresholds,
+    thresholds.carried_threshold,
     performance.calibration,
     subgroups.subgroups,
     sites.sites,
@@ -45,6 +51,9 @@ _ORDER = (
     lesions.lesions_paired,
     many.difficulty,
     cases.worst_cases,
+    readers.reader_study,
+    readers.reader_panel,
+    readers.reader_variance,
     provenance.more,
     provenance.audit,
     provenance.methods,
@@ -63,7 +72,9 @@ def figure_specs(summary: Mapping[str, Any] | Prepared) -> dict[str, FigureSpec]
         The figures by name, in the order of the page.
     """
     data = prepare(summary)
-    return {spec.name: spec for spec in (*result_figures(data), *leaderboard_figures(data))}
+    return {
+        spec.name: spec for spec in (*result_figures(data), *leaderboard_figures(data), *reader_figures(data))
+    }
 
 
 def write_figures(

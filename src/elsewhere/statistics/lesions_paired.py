@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from elsewhere.errors import unknown_name
-from elsewhere.statistics.bootstrap_weights import generator_for
+from elsewhere.statistics.bootstrap_weights import generator_for, thread_count
 from elsewhere.statistics.found_lesions import FoundLesions, level_masks
 from elsewhere.statistics.paired import holm
 from elsewhere.statistics.resampling import Resampling
@@ -213,10 +214,15 @@ def compare_pairs(
         (1, 0, 1.0)
     """
     everything = {ALL: np.ones(len(found.lesions), dtype=bool)}
-    rows = [
-        _compare(found, patients, everything, pair=pair, budget=budget, resampling=resampling)[0]
-        for pair in pairs_of(found.models, baseline)
-    ]
+    with ThreadPoolExecutor(thread_count(resampling.threads)) as pool:
+        rows = list(
+            pool.map(
+                lambda pair: _compare(
+                    found, patients, everything, pair=pair, budget=budget, resampling=resampling
+                )[0],
+                pairs_of(found.models, baseline),
+            )
+        )
     return _adjusted(rows)
 
 

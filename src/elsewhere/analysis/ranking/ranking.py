@@ -256,9 +256,8 @@ def _summary(entries: Entries, ranking: dict[str, Any], resampling: Resampling) 
 
 def _shown(ready: Prepared, metric: str) -> list[str]:
     wanted = [metric, "performance", "fairness", "combined", "dice", "norm_hd", "balanced_accuracy", "auroc"]
-    wanted += (
-        [ready.task.reported(ready.scores.protocol).paired[-1]] if ready.task.name == "detection" else []
-    )
+    if ready.task.name == "detection":
+        wanted.append(f"sensitivity_at_{ready.scores.protocol.detection.all_operating_point:g}_all")
     have = {spec.name for spec in ready.evaluator.specs}
     return [name for name in dict.fromkeys(wanted) if name in have]
 

@@ -71,11 +71,10 @@ def paired_line(row: Mapping[str, Any]) -> str:
     Example:
         >>> row = {"a": "A", "b": "B", "budget_fp_per_volume": 2.0, "lesions": 9, "only_a": 3, "only_b": 1, "p": 0.5}
         >>> paired_line(row)
-        'of 9 lesions at 2 false positives per volume, 3 are found by A alone and 1 by B alone, p 0.5'
+        'of 9 lesions at 2 false positives per volume, A alone finds 3 and B alone 1, p 0.5'
     """
     p = row.get("p_holm") if row.get("p_holm") is not None else row.get("p")
     return (
-        f"of {row['lesions']} lesions at {row['budget_fp_per_volume']:g} false positives per volume, {row['only_a']} are "
-        f"found by {row['a']} alone and {row['only_b']} by {row['b']} alone"
-        + ("" if p is None else f", p {p:.3g}")
+        f"of {row['lesions']} lesions at {row['budget_fp_per_volume']:g} false positives per volume, {row['a']} alone finds "
+        f"{row['only_a']} and {row['b']} alone {row['only_b']}" + ("" if p is None else f", p {p:.3g}")
     )

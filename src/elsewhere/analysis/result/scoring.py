@@ -29,6 +29,7 @@ from elsewhere.analysis.result.part import choose_part
 from elsewhere.analysis.result.site_verdicts import SiteClaim, site_verdicts
 from elsewhere.analysis.result.storage import load_assessment
 from elsewhere.analysis.result.summary import analyse, facts_of
+from elsewhere.analysis.result.thresholds import carried_between_sites
 from elsewhere.errors import UserError, check_seed
 from elsewhere.predictions import ReadOptions
 from elsewhere.protocols import Protocol
@@ -167,14 +168,17 @@ def score_table(
 
 
 def _assess(scores: Scores, facts: Any, scoring: ScoreOptions, options: ResultOptions) -> Assessment:
-    resampling = options.resampling(facts.cohort_hash, scores.protocol)
+    resampling, claim = options.resampling(facts.cohort_hash, scores.protocol), options.site_claim
     return analyse(
         scores,
         facts,
         options=scoring,
         resamples=options.resamples,
         seed=options.seed,
-        extra=site_verdicts(scores, scoring, options.site_claim, resampling),
+        extra={
+            **site_verdicts(scores, scoring, claim, resampling),
+            **carried_between_sites(scores, None if claim is None else claim.reference, resampling),
+        },
         progress=options.progress,
     )
 

@@ -25,25 +25,36 @@ _MOST_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Described:
-    """What a format knows of a volume before its slices are made.
+class Extent:
+    """How large a volume is, and where the breast lies in it.
 
     Attributes:
         shape: Rows, columns and slices, in the orientation that boxes refer to.
         breast: x0, y0, x1, y1 of the breast, half-open; what lies outside is not stored.
         side: "left" or "right": the edge that the breast touches.
         window: (low, high): the values that are shown black and white.
-        digest: What names its pixels: it is another one whenever the same values give other pixels.
-        maker: The maker of the machine; "" where it is not known.
-        open: Prepares the volume, and returns a function from a slice's number to its pixels, [rows, columns].
     """
 
     shape: tuple[int, int, int]
     breast: Box
     side: str
     window: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """What a format knows of a volume before its slices are made.
+
+    Attributes:
+        digest: What names its pixels: it is another one whenever the same values give other pixels.
+        maker: The maker of the machine; "" where it is not known.
+        extent: Finds out how large it is. The answer is kept with the cached slices.
+        open: Prepares the volume, and returns a function from a slice's number to its pixels, [rows, columns].
+    """
+
     digest: str
     maker: str
+    extent: Callable[[], Extent]
     open: Callable[[], Callable[[int], Stack]]
 
 
@@ -110,20 +121,23 @@ class DescribedVolume:
 
     @cached_property
     def _facts(self) -> Facts:
-        about, step = self._described, self.scale
-        rows, columns, slices = about.shape
-        x0, y0, x1, y1 = box_on_grid(about.breast, rows=rows, columns=columns, step=step)
+        return self.cache.facts(self.digest(), self._examine)
+
+    def _examine(self) -> Facts:
+        extent, step = self._described.extent(), self.scale
+        rows, columns, slices = extent.shape
+        x0, y0, x1, y1 = box_on_grid(extent.breast, rows=rows, columns=columns, step=step)
         return Facts(
-            shape=about.shape,
+            shape=extent.shape,
             breast=(x0, y0, x1, y1),
             stored=(slices, -(-(y1 - y0) // step), -(-(x1 - x0) // step)),
-            window=about.window,
+            window=extent.window,
             window_from="header",
-            side=about.side,
-            side_by_pixels=about.side,
+            side=extent.side,
+            side_by_pixels=extent.side,
             turned=False,
             scale=float(step),
-            identity=about.digest,
+            identity=self._described.digest,
         )
 
     @property
@@ -154,8 +168,7 @@ class DescribedVolume:
         facts = self.facts()
 
         def made() -> Any:
-            about = self._described
-            pixels = Pixels(shape=about.shape, read=about.open(), window=about.window)
+            pixels = Pixels(shape=facts.shape, read=self._described.open(), window=facts.window)
             return stored_slices(pixels, facts)
 
         return self.cache.stack(self.digest(), facts.stored, made)

@@ -27,6 +27,9 @@ from elsewhere.report.result.prepare import Prepared
 
 MOST_DRAWN = 16
 _MOST_MODELS_IN_A_TABLE = 10
+_MOST_PAIRS = 200
+_MOST_SETS = 8
+"""Larger sets, and those that find no more than a smaller one, are in the figure alone."""
 
 
 def lesion_figures(data: Prepared) -> Iterable[FigureSpec]:
@@ -108,7 +111,10 @@ def who_finds_what(data: Prepared, specs: Specs) -> Section | None:
             ],
         )
     )
-    if sets := _rows(part, "sets")[1:]:
+    sets = _rows(part, "sets")
+    most = max((as_float(row.get("found")) or 0.0 for row in sets), default=0.0)
+    enough = next((at for at, row in enumerate(sets) if as_float(row.get("found")) == most), 0)
+    if sets := sets[1 : max(2, min(enough + 1, _MOST_SETS))]:
         blocks.append(
             Table(
                 name="best-sets",
@@ -128,7 +134,7 @@ def who_finds_what(data: Prepared, specs: Specs) -> Section | None:
                 "then can be another one. A set is chosen on the same lesions that it is counted on.",
             )
         )
-    if pairs := _rows(part, "pairs"):
+    if 0 < len(pairs := _rows(part, "pairs")) <= _MOST_PAIRS:
         table = Table(
             name="pairs-of-models",
             caption="What two models find together",
@@ -300,7 +306,7 @@ def hit_rules(data: Prepared, specs: Specs) -> Section | None:
                     num(row.get("value")),
                     text(f"{num(row.get('lowest_value')).text} to {num(row.get('highest_value')).text}"),
                     cnt(row.get("rank")),
-                    text(f"{count(row.get('best_rank'))} to {count(row.get('worst_rank'))}"),
+                    text(_from_to(row.get("best_rank"), row.get("worst_rank"))),
                     text("yes" if row.get("beyond_rank_interval") else "no"),
                 ]
                 for row in models
@@ -447,6 +453,10 @@ def published(data: Prepared, specs: Specs) -> Section | None:
         lead=lead,
         blocks=blocks,
     )
+
+
+def _from_to(low: Any, high: Any) -> str:
+    return count(low) if low == high else f"{count(low)} to {count(high)}"
 
 
 def _paired_columns(several: bool) -> list[str]:

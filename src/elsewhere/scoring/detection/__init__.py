@@ -26,6 +26,11 @@ from elsewhere.predictions.boxes import rows_of
 from elsewhere.predictions.join import join_by_id
 from elsewhere.protocols import Protocol
 from elsewhere.scoring.detection.froc import FrocEvaluator, FrocEvents, froc_specs
+from elsewhere.scoring.detection.localisation import (
+    DetectionEvaluator,
+    froc_part,
+    localisation_specs,
+)
 from elsewhere.scoring.detection.prepared_boxes import prepare_boxes
 from elsewhere.scoring.detection.tables import (
     case_frame,
@@ -74,7 +79,17 @@ class DetectionTask(Task):
     resampling_units = ("patients", "volumes")
     label_scheme = VOLUMES
     needed_classes = frozenset({1})
-    lesion_columns = ("lesion_id", "x", "y", "width", "height", "slice", "volume_slices", "class")
+    lesion_columns = (
+        "lesion_id",
+        "x",
+        "y",
+        "width",
+        "height",
+        "slice",
+        "volume_slices",
+        "class",
+        "finding_id",
+    )
     case_columns = ("n_lesions", "n_detected")
     stored_columns = ("n_lesions", "n_detected", "n_boxes", "n_false_positives")
 
@@ -162,7 +177,7 @@ class DetectionTask(Task):
         return {} if table.empty else {"lesions.csv": table}
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
-        return froc_specs(protocol.detection)
+        return (*froc_specs(protocol.detection), *localisation_specs())
 
     def reported(self, protocol: Protocol) -> StudyMetrics:
         """List the metrics that a study reports: the primary and the secondary one lead (DBT-04).
@@ -323,7 +338,7 @@ class DetectionTask(Task):
         positive = scores.cases["n_lesions"].to_numpy(dtype=float) > 0
         return Clusters.from_table(scores.cases, cluster=cluster or self.cluster, positive=positive)
 
-    def evaluator(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> FrocEvaluator:
+    def evaluator(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> DetectionEvaluator:
         cases = scores.cases
         events = scores.events if scores.events is not None else no_events()
         boxes = events[~is_kind(events, "fn")]
@@ -338,14 +353,16 @@ class DetectionTask(Task):
         keys = boxes.iloc[hits]
         pairs = pd.MultiIndex.from_arrays([keys["case_id"].to_numpy(), keys["lesion_id"].to_numpy()])
         lesion[hits] = pd.factorize(pairs)[0]
-        return FrocEvaluator(
-            rules=scores.protocol.detection,
-            cluster_of_case=partition.cluster_of_case,
-            n_clusters=partition.n_clusters,
-            lesions_of_case=cases["n_lesions"].to_numpy(dtype=np.int64),
-            events=FrocEvents(
-                case=case, cluster=cluster, lesion=lesion, score=boxes["score"].to_numpy(dtype=np.float64)
-            ),
+        return DetectionEvaluator(
+            FrocEvaluator(
+                rules=scores.protocol.detection,
+                cluster_of_case=partition.cluster_of_case,
+                n_clusters=partition.n_clusters,
+                lesions_of_case=cases["n_lesions"].to_numpy(dtype=np.int64),
+                events=FrocEvents(
+                    case=case, cluster=cluster, lesion=lesion, score=boxes["score"].to_numpy(dtype=np.float64)
+                ),
+            )
         )
 
     def curves(
@@ -363,7 +380,10 @@ class DetectionTask(Task):
             The curves by name; empty where the metrics are undefined. Without resamples they have no bands.
         """
         return froc_curves(
-            [self.evaluator(scores, partition, options)], scores.protocol, stream, threads=options.threads
+            [froc_part(self.evaluator(scores, partition, options))],
+            scores.protocol,
+            stream,
+            threads=options.threads,
         )
 
     def details(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> dict[str, Any]:

@@ -28,6 +28,8 @@ from elsewhere.statistics.resampling import Resampling
 
 BUDGET = 4.0
 """False positives per volume at which the study counts who finds a lesion (DBT-08)."""
+OF_LESIONS = ("size", "class", "architectural distortion", "projection")
+"""What a list of single lesions says of them; what belongs to the patient or the hospital stays in the table with ids."""
 MOST_MODELS_IN_ALL_PAIRS = 8
 """Of more models each is compared with the first one: Holm's correction for all pairs would leave nothing to find."""
 MOST_PAIRS_IN_DETAIL = 15
@@ -192,7 +194,9 @@ def difficulty_of(held: LesionsOfModels) -> dict[str, Any]:
     described = _described(held).set_index(LESION_KEY)
     keys = pd.MultiIndex.from_frame(made.table[LESION_KEY]).take(np.arange(len(part["hardest"])))
     for row, (_, known) in zip(part["hardest"], described.reindex(keys).iterrows(), strict=True):
-        row |= {str(name): None if pd.isna(value) else str(value) for name, value in known.items()}
+        row |= {
+            name: None if pd.isna(known[name]) else str(known[name]) for name in OF_LESIONS if name in known
+        }
     part["strata"] = found_by_stratum(found, held.strata, held.patient_of_lesion(), budget=BUDGET)
     return {"difficulty": part, "who_finds_what": who_finds_what(found, budget=BUDGET)}
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 KINDS = ("tp", "duplicate", "fp", "fn")
 NEAREST_LESION = "nearest_lesion_id"
+FINDING = "finding_id"
+"""The column that numbers one finding in several views; tables of lesions and events may do without it."""
 EVENT_COLUMNS = (
     "case_id",
     "patient_id",
@@ -38,9 +40,10 @@ EVENT_COLUMNS = (
     NEAREST_LESION,
     "lesion_diagonal_px",
     "lesion_distortion",
+    FINDING,
 )
-_LATER_COLUMNS = (NEAREST_LESION, "lesion_diagonal_px", "lesion_distortion")
-"""Columns that events of earlier versions do not have."""
+_LATER_COLUMNS = (NEAREST_LESION, "lesion_diagonal_px", "lesion_distortion", FINDING)
+"""Columns that events of earlier versions, or of cohorts that do not state them, do not have."""
 _NUMBERS = ("score", "lesion_diagonal_px", "lesion_distortion")
 _KEPT = ("case_id", "patient_id", "exam_id", "dataset", "site", "view", "laterality", "label")
 _ATTRIBUTES = ("age", "menopausal_status", "breast_density", "vendor")
@@ -110,6 +113,8 @@ def lesion_frame(cohort: Cohort, cases: pd.DataFrame) -> pd.DataFrame:
     out["lesion_class"] = pd.array(
         class_column if class_column is not None else [pd.NA] * len(out), dtype="string"
     )
+    if FINDING in source.columns:
+        out[FINDING] = pd.array(source[FINDING].astype("string").to_numpy(), dtype="string")
     for name in ("x", "y", "width", "height"):
         out[name] = to_number(source[name], column=name, where=where, missing="error").to_numpy()
     for name in ("slice", "volume_slices"):
@@ -360,6 +365,7 @@ def events_of(
                 np.hypot(_numbers(lesions, "width"), _numbers(lesions, "height")), lesion
             ),
             "lesion_distortion": number_of_lesion(_numbers(lesions, "ad"), lesion),
+            **({FINDING: of_lesion(FINDING, lesion)} if FINDING in lesions.columns else {}),
         }
     ).assign(box=lambda table: table["box"].where(table["box"] >= 0))
 

@@ -20,7 +20,7 @@ import torch
 from elsewhere.errors import TrainingError, unknown_name
 from elsewhere.networks.detectors.base import Detector, Targets
 from elsewhere.networks.detectors.slice_classifier import SliceClassifier
-from elsewhere.training.cuda import fixed_shapes, mixed_precision
+from elsewhere.training.cuda import mixed_precision
 from elsewhere.training.detection.augment import (
     brightness,
     copy_paste,
@@ -332,7 +332,7 @@ def _fit(model: torch.nn.Module, steps: _Steps, validation: SliceTable | None, o
             return Fitted(history=tuple(loop.history), best_epoch=0, tiles=tiles, stopped=True)
         drawn = steps.draw(epoch)
         rate = scheduled_rate(options.schedule, options.learning_rate, epoch, options.epochs)
-        with fixed_shapes(steps.device.type == "cuda"), _seeded(steps.device, options.seed, epoch):
+        with _seeded(steps.device, options.seed, epoch):
             loss = _train_epoch(model, steps, optimiser, drawn, rate=rate, first=epoch == 1)
         if not math.isfinite(loss):
             raise TrainingError(
