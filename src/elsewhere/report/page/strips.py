@@ -162,7 +162,7 @@ def colour_of(number: int) -> str:
 
     Example:
         >>> colour_of(0), colour_of(9)
-        ('#4fb3ff', '#cca7ff')
+        ('#4fb3ff', '#80cfff')
     """
     if number < len(_COLOURS):
         return _COLOURS[number]
