@@ -80,3 +80,22 @@ def test_notes_stand_even_without_pictures(shown):
 
 def test_colours_of_models_differ():
     assert len({colour_of(k) for k in range(30)}) == 30
+
+
+def test_low_boxes_of_many_models_are_hidden_at_first(shown):
+    names = tuple(f"model {k}" for k in range(6))
+    first = shown.lesions[0]
+    low = dataclasses.replace(first.boxes[0], model=3, score=0.1, full=False, centre=None, subject=False)
+    place = dataclasses.replace(first, boxes=(*first.boxes, low), models=())
+    few = dataclasses.replace(shown, lesions=(place,), false_positives=(), models=names[:4])
+    many = dataclasses.replace(few, models=names)
+    for pictured_, hidden in ((few, False), (many, True)):
+        html = render_report(SUMMARY, pictured=pictured_)
+        assert ('value="low" disabled' in html) == hidden and ('value="low" checked' in html) != hidden
+        assert ('class="sbox dashed away"' in html) == hidden
+    assert 'value="low"' not in render_report(
+        SUMMARY,
+        pictured=dataclasses.replace(
+            few, lesions=(dataclasses.replace(place, boxes=first.boxes),), false_positives=()
+        ),
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from elsewhere.privacy import Redactor
@@ -167,4 +169,18 @@ def test_without_javascript_the_middle_slice_stands_there(browser, path):
     assert card.locator("img").is_visible() and card.locator("button").first.is_disabled()
     assert card.locator(".sbox.subject").count() == 1
     assert "Scrolling needs JavaScript" in page.content()
+    context.close()
+
+
+def test_boxes_below_the_threshold_are_a_layer(browser, tmp_path):
+    shown = pictured().shared(Redactor(VOLUMES))
+    (first,) = [one for one in shown.lesions if one.models[0].says == "found" and one.models[1].score]
+    boxes = tuple(dataclasses.replace(box, full=box.model != 1) for box in first.boxes)
+    low = dataclasses.replace(shown, lesions=(dataclasses.replace(first, boxes=boxes),))
+    path = write_report({"task": "detection", "metrics": {}}, tmp_path / "low.html", pictured=low)
+    context, page = visit(browser, path, width=1280)
+    strip = page.locator(".strip-card").first
+    assert strip.evaluate(SHOWN) == ["0", "1", "truth"]
+    page.locator(".strips-legend label", has_text="below").click()
+    assert strip.evaluate(SHOWN) == ["0", "truth"]
     context.close()

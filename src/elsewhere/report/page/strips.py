@@ -16,6 +16,8 @@ from importlib import resources
 WIDTH = 320
 """The longer side of a strip in the units that boxes are drawn in; a page sets it as wide as it can."""
 TRUTH_COLOUR = "#ffffff"
+LOW = "low"
+"""The layer of all boxes below their model's threshold."""
 _COLOURS = ("#4fb3ff", "#e8a33d", "#7bdcb5", "#ff6f91", "#b98cff", "#f2e05c", "#5be0e6", "#ff9d73")
 _GOLDEN = 0.618034
 
@@ -34,7 +36,8 @@ class StripBox:
         last: The last one.
         colour: The colour of its line.
         label: What stands next to it; empty for nothing.
-        full: Whether its line is full; otherwise it is dashed.
+        full: Whether its line is full; otherwise it is dashed, and the layer `LOW` switches it too.
+        hidden: Whether it is hidden at first.
         centre: The only slice on which the line is full; None for all.
         subject: Whether its line is thick.
     """
@@ -49,6 +52,7 @@ class StripBox:
     colour: str
     label: str = ""
     full: bool = True
+    hidden: bool = False
     centre: int | None = None
     subject: bool = False
 
@@ -120,7 +124,7 @@ class StripView:
             text_x = min(max(x, 2.0), wide - 44.0)
             above = y - 4.0 if y > 14.0 else y + height + 11.0
             text_y = min(max(above, 11.0), tall - 4.0)
-            here = box.first <= self.start <= box.last
+            here = box.first <= self.start <= box.last and not box.hidden
             dashed = not box.full or (box.centre is not None and box.centre != self.start)
             names = (
                 "sbox"
@@ -142,12 +146,14 @@ class StripViewer:
         name: The id of the viewer on the page, unique there.
         layers: The legend: what switches a layer, its number, its name, and its colour.
         groups: The strips under a heading each.
+        off: The layers that are switched off at first.
         type: The kind of block, by which the template finds how it is set.
     """
 
     name: str
     layers: Sequence[tuple[str, str, str, str]]
     groups: Sequence[tuple[str, Sequence[StripView]]]
+    off: Sequence[str] = ()
     type: str = "strips"
 
 

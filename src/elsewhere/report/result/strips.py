@@ -13,8 +13,10 @@ from elsewhere.analysis.result.pictured import (
 )
 from elsewhere.report.page.blocks import Note, Section
 from elsewhere.report.page.numbers import number
-from elsewhere.report.page.strips import TRUTH_COLOUR, StripBox, StripView, StripViewer, colour_of
+from elsewhere.report.page.strips import LOW, TRUTH_COLOUR, StripBox, StripView, StripViewer, colour_of
 
+MOST_MODELS_WITH_LOW_BOXES = 4
+"""Of more models, boxes below the thresholds are hidden at first: they would cover the slice."""
 _TRUTH = "truth"
 
 
@@ -31,8 +33,12 @@ def pictures_section(pictured: PicturedDetections) -> Section | None:
         return None
     layers = [(_TRUTH, "", "Annotated lesion", TRUTH_COLOUR)]
     layers += [(str(k), str(k + 1), name, colour_of(k)) for k, name in enumerate(pictured.models)]
+    low = any(not box.full for one in pictured.places for box in one.boxes)
+    off = (LOW,) if low and len(pictured.models) > MOST_MODELS_WITH_LOW_BOXES else ()
+    if low:
+        layers.append((LOW, "", "Boxes below their model's threshold", "transparent"))
     groups = [
-        (heading, [_view(pictured, one) for one in places])
+        (heading, [_view(pictured, one, hide_low=bool(off)) for one in places])
         for heading, places in (
             ("Hardest lesions", pictured.lesions),
             ("Highest-scoring false positives", pictured.false_positives),
@@ -50,7 +56,7 @@ def pictures_section(pictured: PicturedDetections) -> Section | None:
         )
     blocks += [Note(text=note) for note in pictured.notes]
     if groups:
-        blocks.append(StripViewer(name="detections", layers=layers, groups=groups))
+        blocks.append(StripViewer(name="detections", layers=layers, groups=groups, off=off))
     lead = (
         "Each strip can be scrolled by the arrow keys, the buttons or the slider. What it is about has a thick line. The annotation is dashed on slices other "
         f"than the annotated one. Boxes below a model's threshold of {pictured.budget:g} false positives per volume are dashed. "
@@ -69,7 +75,7 @@ def _size(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.0f} kB"
 
 
-def _view(pictured: PicturedDetections, one: PicturedPlace) -> StripView:
+def _view(pictured: PicturedDetections, one: PicturedPlace, *, hide_low: bool) -> StripView:
     return StripView(
         name=one.title.lower().replace(" ", "-"),
         title=f"{one.title} ({one.volume})",
@@ -79,7 +85,7 @@ def _view(pictured: PicturedDetections, one: PicturedPlace) -> StripView:
         start=one.start,
         depth=one.depth,
         size=one.size,
-        boxes=[_box(box) for box in _lowest_first(one.boxes)],
+        boxes=[_box(box, hide_low=hide_low) for box in _lowest_first(one.boxes)],
         lines=[_line(pictured, line) for line in one.models],
         problem=f"No pictures: {one.problem}" if one.problem else "",
     )
@@ -90,7 +96,7 @@ def _lowest_first(boxes: Sequence[DrawnBox]) -> list[DrawnBox]:
     return sorted(boxes, key=lambda box: (box.subject, box.model != TRUTH, box.full, box.score or 0.0))
 
 
-def _box(box: DrawnBox) -> StripBox:
+def _box(box: DrawnBox, *, hide_low: bool) -> StripBox:
     truth = box.model == TRUTH
     return StripBox(
         layer=_TRUTH if truth else str(box.model),
@@ -102,7 +108,8 @@ def _box(box: DrawnBox) -> StripBox:
         last=box.last,
         colour=TRUTH_COLOUR if truth else colour_of(box.model),
         label="" if truth else f"{box.model + 1}: {number(box.score, 2)}",
-        full=box.full,
+        full=box.full or box.subject,
+        hidden=hide_low and not box.full and not box.subject,
         centre=box.centre,
         subject=box.subject,
     )

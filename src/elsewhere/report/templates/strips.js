@@ -21,7 +21,7 @@
       const refresh = layers => {
         for (const box of boxes) {
           const there = Number(box.dataset.first) <= at && at <= Number(box.dataset.last);
-          box.classList.toggle("away", !there || !layers.has(box.dataset.layer));
+          box.classList.toggle("away", !there || !layers.has(box.dataset.layer) || ("low" in box.dataset && !layers.has("low")));
           if (box.dataset.centre) box.classList.toggle("dashed", Number(box.dataset.centre) !== at);
         }
       };
