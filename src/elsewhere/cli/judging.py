@@ -17,6 +17,8 @@ from elsewhere.cli.options import (
     InvalidOpt,
     JsonOpt,
     MapOpt,
+    PictureCountOpt,
+    PicturesOpt,
     ProtocolOpt,
     ReplaceOpt,
     ResamplesOpt,
@@ -25,6 +27,7 @@ from elsewhere.cli.options import (
     ThreadsOpt,
     WhereOpt,
     pairs,
+    picture_count_of,
     show,
     split_list,
     table_options,
@@ -103,6 +106,8 @@ def rank(
     split: Annotated[
         str | None, typer.Option(help="DBTex: validation or test, for a zip and the cohort's column `split`.")
     ] = None,
+    pictures: PicturesOpt = False,
+    picture_count: PictureCountOpt = None,
     encoding: EncodingOpt = None,
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
@@ -113,6 +118,7 @@ def rank(
     from elsewhere.commands.output import progress_bar
     from elsewhere.commands.rank import rank as run
 
+    shown = picture_count_of(pictures, picture_count, out)
     with progress_bar(enabled=not as_json) as progress:
         result = run(
             results,
@@ -137,6 +143,7 @@ def rank(
             hit_rules=hit_rules,
             phase=phase,
             split=split,
+            pictures=shown,
         )
     return show(result, as_json=as_json)
 

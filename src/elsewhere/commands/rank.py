@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from elsewhere.analysis.ranking.lesions import hit_rule_lines
 from elsewhere.analysis.ranking.published import comparison_lines
 from elsewhere.analysis.ranking.ranking import RankingOptions, incomplete, rank_entries
 from elsewhere.analysis.ranking.submissions import Failure
+from elsewhere.analysis.result.detection_pictures import PictureOptions
 from elsewhere.analysis.result.inputs import Progress, check_choices
 from elsewhere.analysis.result.lesion_rows import paired_line
+from elsewhere.analysis.result.pictured import PicturedDetections
 from elsewhere.commands.advice import fit_error
 from elsewhere.errors import EXIT_INCOMPLETE, EXIT_OK, UserError, check_seed
 from elsewhere.predictions import ReadOptions
@@ -42,11 +44,13 @@ class Leaderboard:
         summary: The content of summary.json; it names no case and no folder.
         path: The folder that was written; None where nothing was written.
         failures: The entries that could not be scored, with reasons that may name cases and files.
+        pictured: Lesions and false positives in their slices; None where they were not asked for.
     """
 
     summary: dict[str, Any]
     path: Path | None = None
     failures: tuple[Failure, ...] = ()
+    pictured: PicturedDetections | None = field(default=None, repr=False)
 
     def _lesion_lines(self) -> Iterator[str]:
         """What detections add: the printed table, the lesions, and the hit rules."""
@@ -118,6 +122,8 @@ class Leaderboard:
         for warning in self.summary["warnings"]:
             if warning != incomplete(self.summary["counts"]):
                 yield f"warning: {warning}"
+        if self.pictured is not None:
+            yield self.pictured.sentence()
         if self.path is not None:
             yield f"report: {self.path / 'report.html'}"
 
@@ -147,6 +153,7 @@ def rank(
     hit_rules: bool = False,
     phase: int | None = None,
     split: str | None = None,
+    pictures: int | None = None,
 ) -> Leaderboard:
     """Rank models with ties, rank intervals, tiers and stability.
 
@@ -178,6 +185,8 @@ def rank(
         phase: The phase of the DBTex challenge: chooses the files of an archive, and the printed table that is
             shown next to the ranking of the test set.
         split: The split of the DBTex challenge: chooses the files of an archive and the cases of the cohort.
+        pictures: How many of the hardest lesions and of the highest-scoring false positives the report shows in their
+            slices; None for none. The report then holds parts of patients' images.
 
     Returns:
         The leaderboard.
@@ -227,6 +236,12 @@ def rank(
             "--hit-rules, --phase and --split are about prediction files and their cohort",
             fix="Result folders hold no boxes: give the prediction files with --cohort and --task.",
         )
+    if cohort is None and pictures is not None:
+        raise UserError(
+            "--pictures is about prediction files and their cohort",
+            fix="Result folders hold no boxes: give the prediction files with --cohort and --task.",
+        )
+    shown = None if pictures is None else PictureOptions(count=pictures)
     entries: Entries
     with tempfile.TemporaryDirectory(prefix="elsewhere-") as unpacked:
         if cohort is not None and task is not None:
@@ -248,6 +263,7 @@ def rank(
                 explain=lambda problem: str(fit_error(problem, "rank")),
                 progress=progress,
                 hit_rules=HitRules() if hit_rules else None,
+                pictures=shown,
             )
             if archives:
                 held = entries_from_archive(
@@ -268,12 +284,19 @@ def rank(
             threads=threads,
             progress=progress,
             published_phase=phase if (split or (where or {}).get("split")) == "test" else None,
+            pictures=shown,
         )
         made = rank_entries(entries, options)
     if out is None:
-        return Leaderboard(summary=made.summary, failures=made.failures)
+        return Leaderboard(summary=made.summary, failures=made.failures, pictured=made.pictured)
     tables = {**made.tables, **made.local_tables}
     path = write_summary_folder(
-        made.summary, out, made.redactor, replace=replace, inputs=inputs, tables=tables
+        made.summary,
+        out,
+        made.redactor,
+        replace=replace,
+        inputs=inputs,
+        tables=tables,
+        pictured=made.pictured,
     )
-    return Leaderboard(summary=made.summary, path=path, failures=made.failures)
+    return Leaderboard(summary=made.summary, path=path, failures=made.failures, pictured=made.pictured)

@@ -33,12 +33,13 @@ class ArchiveEntries:
     split: str
 
 
-def published_truth(cohort: str | Path, options: TableOptions) -> Cohort:
+def published_truth(cohort: str | Path, options: TableOptions, *, volumes: bool = False) -> Cohort:
     """Open the truth of published predictions: a cohort, or the folder of the published tables as they are named.
 
     Args:
         cohort: A cohort folder or table, or a folder with `BCS-DBT-labels-test.csv`, its boxes, and other splits.
         options: How a text table is written.
+        volumes: Whether the folder of the published tables is searched for the volumes.
 
     Returns:
         The cohort.
@@ -50,7 +51,7 @@ def published_truth(cohort: str | Path, options: TableOptions) -> Cohort:
     if folder.is_dir() and not (folder / "cohort.json").exists():
         names = [path.name.casefold() for path in folder.iterdir() if path.suffix.lower() == ".csv"]
         if any("labels" in name for name in names):
-            return read_cohort("bcs-dbt", folder)
+            return read_cohort("bcs-dbt", folder, volumes=volumes)
     return as_cohort(cohort, options)
 
 
@@ -90,7 +91,7 @@ def entries_from_archive(
     published = read_published(archive)
     chosen = published.choose(phase=phase, split=split or where.get("split"))
     first = chosen[0]
-    who = published_truth(cohort, options.read.table)
+    who = published_truth(cohort, options.read.table, volumes=options.pictures is not None)
     if "split" in who.cases.columns:
         where["split"] = first.split
     paths: list[Path] = []

@@ -10,7 +10,9 @@ from typing import Any
 from elsewhere.analysis.ranking.submissions import Failure, check_entry, entries_of
 from elsewhere.analysis.result.assessment import Assessment, ids_of, ids_of_result
 from elsewhere.analysis.result.comparison import aligned, options_of, same_cases
+from elsewhere.analysis.result.detection_pictures import PictureOptions, PictureVolumes, picture_volumes
 from elsewhere.analysis.result.inputs import CohortLike, Progress, as_cohort, as_predictions, choose_protocol
+from elsewhere.analysis.result.model_boxes import ModelBoxes, model_boxes
 from elsewhere.analysis.result.names import names_of
 from elsewhere.analysis.result.part import choose_part
 from elsewhere.analysis.result.storage import load_assessment
@@ -32,12 +34,14 @@ class Entry:
         ready: Its scores, prepared for statistics.
         digest: The digest of its predictions; None where it is not known.
         under_rules: Its values under other hit rules; None where they were not asked for.
+        boxes: Its boxes, for pictures; None where they were not asked for.
     """
 
     name: str
     ready: Prepared
     digest: str | None
     under_rules: ModelUnderRules | None = None
+    boxes: ModelBoxes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +58,7 @@ class Entries:
         reader: The reader of the cohort, where files were scored.
         synthetic: Whether the cohort is synthetic.
         notes: What was not read, as sentences.
+        volumes: The volumes of the cohort, for pictures; None where they were not asked for.
     """
 
     ranked: tuple[Entry, ...]
@@ -65,6 +70,7 @@ class Entries:
     reader: str = ""
     synthetic: bool = False
     notes: tuple[str, ...] = ()
+    volumes: PictureVolumes | None = None
 
     def first(self) -> Entry:
         """Return the first model that can be ranked; all others have its cases and protocol.
@@ -97,6 +103,7 @@ class EntryOptions:
         explain: Puts the reason of a failure into words.
         progress: Called to report how many files are scored; None for no report.
         hit_rules: The hit rules under which detections are scored too; None for the protocol's own alone.
+        pictures: Which lesions and false positives are pictured; None for none.
     """
 
     task: str
@@ -107,6 +114,7 @@ class EntryOptions:
     explain: Callable[[UserError], str] = str
     progress: Progress | None = None
     hit_rules: HitRules | None = None
+    pictures: PictureOptions | None = None
 
 
 def entries_from_results(results: Sequence[str | Path | Assessment]) -> Entries:
@@ -179,6 +187,7 @@ def entries_from_files(files: Sequence[str | Path], cohort: CohortLike, options:
             where="--hit-rules",
             fix="Leave --hit-rules out, or rank detections.",
         )
+    volumes = None if options.pictures is None else picture_volumes(task.name, who, options.pictures)
     given = [Path(item) for item in files]
     paths = entries_of(given)
     names = names_of(paths)
@@ -189,11 +198,15 @@ def entries_from_files(files: Sequence[str | Path], cohort: CohortLike, options:
         try:
             check_entry(path, given)
             said = part.predictions(as_predictions(options.task, path, options.read, part.whole))
-            ready = prepare(task.score(who, said, rules, options.scoring), options.scoring)
+            scores = task.score(who, said, rules, options.scoring)
+            ready = prepare(scores, options.scoring)
+            boxes = None if volumes is None else model_boxes(scores, who, said, options.scoring)
             under = None
             if options.hit_rules is not None:
                 under = score_under_rules(who, said, rules, options.scoring, options.hit_rules)
-            entries.append(Entry(name=names[number], ready=ready, digest=said.digest, under_rules=under))
+            entries.append(
+                Entry(name=names[number], ready=ready, digest=said.digest, under_rules=under, boxes=boxes)
+            )
         except UserError as problem:
             why = options.explain(problem)
             failures.append(Failure(model=path.name, why=why, path=path, options=options.read))
@@ -212,4 +225,5 @@ def entries_from_files(files: Sequence[str | Path], cohort: CohortLike, options:
         where=dict(part.where),
         reader=who.reader,
         synthetic=bool(who.synthetic),
+        volumes=volumes,
     )

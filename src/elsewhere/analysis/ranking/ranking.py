@@ -13,8 +13,10 @@ from elsewhere.analysis.ranking.entries import Entries, Entry
 from elsewhere.analysis.ranking.lesions import with_rule_hits
 from elsewhere.analysis.ranking.published import METRIC, READER, printed_comparison
 from elsewhere.analysis.ranking.submissions import Failure
+from elsewhere.analysis.result.detection_pictures import PictureOptions, picture_detections
 from elsewhere.analysis.result.inputs import Progress
 from elsewhere.analysis.result.lesion_rows import withhold_small_strata
+from elsewhere.analysis.result.pictured import PicturedDetections
 from elsewhere.errors import unknown_name
 from elsewhere.privacy import Redactor
 from elsewhere.privacy.tables import redacted_table
@@ -40,6 +42,7 @@ class RankingOptions:
         progress: Called to report how many entries have their intervals.
         published_phase: The phase of the DBTex challenge whose printed table is set next to the ranking; None for
             none.
+        pictures: Which lesions and false positives are pictured; None for none.
     """
 
     metric: str | None = None
@@ -49,6 +52,7 @@ class RankingOptions:
     threads: int | None = None
     progress: Progress | None = None
     published_phase: int | None = None
+    pictures: PictureOptions | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,7 @@ class RankedEntries:
         redactor: The redactor that took the ids out of the summary.
         tables: Further tables that name no case, by the names of their files.
         local_tables: Tables that name cases and stay with the data.
+        pictured: Lesions and false positives in their slices; None where they were not asked for.
     """
 
     summary: dict[str, Any]
@@ -68,6 +73,7 @@ class RankedEntries:
     redactor: Redactor
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     local_tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    pictured: PicturedDetections | None = None
 
 
 def rank_entries(entries: Entries, options: RankingOptions) -> RankedEntries:
@@ -121,6 +127,8 @@ def rank_entries(entries: Entries, options: RankingOptions) -> RankedEntries:
     if hit_rules is not None:
         summary["hit_rules"] = hit_rules.summary
         local["lesions.csv"] = with_rule_hits(local.get("lesions.csv"), hit_rules.lesions)
+    pictured = _pictures(entries, best_first, options)
+    summary["warnings"] += [] if pictured is None else pictured.warnings()
     summary = withhold_small_strata(summary)
     redactor = Redactor(entries.ids, folders=read_folders())
     summary = redactor.summary(summary)
@@ -131,6 +139,7 @@ def rank_entries(entries: Entries, options: RankingOptions) -> RankedEntries:
         redactor=redactor,
         tables={} if hit_rules is None else {"hit_rules.csv": redacted_table(hit_rules.table, redactor)},
         local_tables=local,
+        pictured=pictured,
     )
 
 
@@ -279,6 +288,15 @@ def _hit_rules(entries: Sequence[Entry], ranking: Mapping[str, Any]) -> HitRuleM
         row["rank_lo"], row["rank_hi"] = low, high
         row["beyond_rank_interval"] = bool(row["best_rank"] < low or row["worst_rank"] > high)
     return made
+
+
+def _pictures(
+    entries: Entries, best_first: Sequence[Entry], options: RankingOptions
+) -> PicturedDetections | None:
+    models = {entry.name: entry.boxes for entry in best_first if entry.boxes is not None}
+    if options.pictures is None or entries.volumes is None or not models:
+        return None
+    return picture_detections(models, entries.volumes, options.pictures, progress=options.progress)
 
 
 def _remarks_on_boxes(entries: Sequence[Entry]) -> list[str]:
