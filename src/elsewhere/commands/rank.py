@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elsewhere.analysis.ranking.archive import entries_from_archive, published_truth
+from elsewhere.analysis.ranking.archive import ARCHIVE_TASK, entries_from_archive, published_truth
 from elsewhere.analysis.ranking.entries import (
     Entries,
     EntryOptions,
@@ -220,7 +220,7 @@ def rank(
                 where=str(archives[0]),
                 fix="Give --cohort: the folder with the published tables of labels and boxes.",
             )
-        task = task or "detection"
+        task = task or ARCHIVE_TASK
     if (cohort is None) != (task is None):
         raise UserError(
             "--cohort and --task go together",
@@ -272,7 +272,7 @@ def rank(
                 entries, phase, split = held.entries, held.phase, held.split
             else:
                 files = [item for item in results if not isinstance(item, Result)]
-                truth = published_truth(cohort, table) if task == "detection" else cohort
+                truth = published_truth(cohort, table) if task == ARCHIVE_TASK else cohort
                 entries = entries_from_files(files, truth, how)
         else:
             entries = entries_from_results(results)

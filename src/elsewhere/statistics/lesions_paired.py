@@ -316,7 +316,7 @@ def _pair(
     models: tuple[int, int],
     budget: float,
 ) -> _PairOfModels:
-    codes, everyone = pd.factorize(patients.astype(object))
+    codes, everyone = pd.factorize(patients.astype(object), sort=True)  # the order of rows changes no number
     code_of_case = pd.Series(codes, index=patients.index)
 
     def clusters(case_ids: npt.NDArray[np.object_]) -> npt.NDArray[np.int64]:

@@ -17,6 +17,9 @@ from elsewhere.tables import TableOptions
 from elsewhere.tables.identifiers import note_source
 from elsewhere.untrusted import printable
 
+ARCHIVE_TASK = "detection"
+"""The task of the archives that are read: the public zip of the DBTex challenge."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveEntries:
