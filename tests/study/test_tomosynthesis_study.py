@@ -190,10 +190,10 @@ def test_a_second_run_trains_nothing_and_a_changed_setting_trains_anew(ran):
 def test_volumes_without_a_vendor_are_a_site_and_the_option_needs_volumes(made, monkeypatch):
     with pytest.raises(UserError, match="no volume is asked for"):
         read_cohort("bcs-dbt", made / "world", site_by_vendor=True)
-    from elsewhere.inputs.tomosynthesis import header
+    from elsewhere.inputs.tomosynthesis import source
 
-    whole = header.read_header
-    monkeypatch.setattr(header, "read_header", lambda path: replace(whole(path), maker=""))
+    whole = source.read_header
+    monkeypatch.setattr(source, "read_header", lambda path: replace(whole(path), maker=""))
     cohort = read_cohort("bcs-dbt", made / "world", volumes=True, site_by_vendor=True)
     assert set(cohort.cases["site"]) == {"vendor not known"}
     assert any("40 volumes state no vendor" in word for word in cohort.warnings)

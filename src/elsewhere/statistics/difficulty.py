@@ -198,7 +198,8 @@ def lesion_difficulty(
         }
     )
     hardness = np.where(np.isnan(mean), np.inf, mean)
-    order = np.lexsort((-hardness, detected))
+    lesion, case = (pd.factorize(table[name].astype(str), sort=True)[0] for name in reversed(LESION_KEY))
+    order = np.lexsort((lesion, case, -hardness, detected))  # equally hard: by id, whatever the order of rows
     pairs = list(zip(detected[order].tolist(), hardness[order].tolist(), strict=True))
     rank = np.empty(len(within), dtype=np.int64)
     for i, at in enumerate(order):
