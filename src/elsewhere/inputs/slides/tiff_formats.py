@@ -76,10 +76,13 @@ def describe_tiff(directories: Sequence[Directory]) -> TiffFormat:
     if not reason and not first.tiled and len(directories) > 1 and vendor != GENERIC:
         reason = "its level 0 is not stored in tiles"
     spacings = _philips_spacings(first.description) if vendor == PHILIPS else ()
+    sizes = _sizes(same, vendor, spacings)
+    if not sizes:
+        reason = reason or "the spacings in its Philips description do not fit its levels"
     return TiffFormat(
         vendor=vendor,
         levels=same,
-        sizes=_sizes(same, vendor),
+        sizes=sizes,
         statements=_statements(first, vendor, spacings),
         objective=_number(_APERIO_OBJECTIVE, first.description) if vendor == APERIO else None,
         pictures=_pictures(directories, vendor),
@@ -123,16 +126,18 @@ def _same_shape(first: Directory, other: Directory, *, padded: bool) -> bool:
     return abs(across - down) <= allowed * max(across, down)
 
 
-def _sizes(levels: Sequence[Directory], vendor: str) -> tuple[tuple[int, int], ...]:
+def _sizes(
+    levels: Sequence[Directory], vendor: str, spacings: Sequence[tuple[float, float]]
+) -> tuple[tuple[int, int], ...]:
+    """Width and height of each level; nothing where the spacings of a Philips file do not fit its levels."""
     if vendor != PHILIPS:
         return tuple((d.width, d.height) for d in levels)
-    first = levels[0]
-    sizes = []
-    for directory in levels:
-        factor = 1 << max(0, round((first.width / directory.width) - 1).bit_length())
-        factor = min((factor, factor >> 1 or 1, factor << 1), key=lambda f: abs(first.width / directory.width - f))
-        sizes.append((first.width // factor, first.height // factor))
-    return tuple(sizes)
+    if len(spacings) != len(levels):
+        return ()
+    factors = [max(1, round(pair[1] / spacings[0][1])) for pair in spacings]
+    sizes = tuple((levels[0].width // f, levels[0].height // f) for f in factors)
+    fits = all(0 < w <= d.width and 0 < h <= d.height for (w, h), d in zip(sizes, levels, strict=True))
+    return sizes if fits else ()
 
 
 def _philips_spacings(text: str) -> tuple[tuple[float, float], ...]:

@@ -75,12 +75,12 @@ def refusal(directory: Directory) -> str:
         return f"its values have {directory.bits} bits or are not whole numbers"
     if directory.compression not in (RAW, LZW, JPEG, DEFLATE, OLD_DEFLATE, APERIO_RGB):
         return f"its tiles are coded as {compression_name(directory)}"
+    if directory.planar or "extra samples" in directory.marks:
+        return "its colours lie apart, or have transparency"
     if directory.photometric not in colours or directory.samples != (
         1 if directory.photometric == BLACK_IS_ZERO else 3
     ):
         return f"its colours ({directory.samples} values per pixel, kind {directory.photometric}) are not plain RGB"
-    if directory.planar or "extra samples" in directory.marks:
-        return "its colours lie apart, or have transparency"
     if directory.predictor not in (1, 2):
         return f"its predictor {directory.predictor} is not known"
     if directory.tile_width * directory.tile_height * 3 > MOST_TILE_BYTES:
