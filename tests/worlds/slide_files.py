@@ -55,7 +55,7 @@ def philips_description(mpp: float, levels: int) -> str:
         '<DataObject ObjectType="DPScannedImage"><Attribute Name="PIM_DP_IMAGE_TYPE" Group="0x301D" '
         'Element="0x1004" PMSVR="IString">WSI</Attribute><Attribute '
         'Name="PIIM_PIXEL_DATA_REPRESENTATION_SEQUENCE" Group="0x1001" Element="0x8B01" PMSVR="IDataObjectArray">'
-        f"<Array>{spacing}</Array></Attribute></DataObject><DataObject ObjectType=\"DPScannedImage\"><Attribute "
+        f'<Array>{spacing}</Array></Attribute></DataObject><DataObject ObjectType="DPScannedImage"><Attribute '
         'Name="PIM_DP_IMAGE_TYPE" Group="0x301D" Element="0x1004" PMSVR="IString">LABELIMAGE</Attribute>'
         "</DataObject></Array></Attribute></DataObject>"
     )
@@ -128,7 +128,9 @@ def pyramid(picture: np.ndarray, levels: int) -> list[np.ndarray]:
     return found
 
 
-def write_philips(path: Path, picture: np.ndarray, *, mpp: float = 0.243, levels: int = 3, tile: int = 512) -> Path:
+def write_philips(
+    path: Path, picture: np.ndarray, *, mpp: float = 0.243, levels: int = 3, tile: int = 512
+) -> Path:
     """Write a slide as CAMELYON's are: every level padded to whole tiles, its size known from the spacings alone."""
     stored = [padded(level, tile) for level in pyramid(padded(picture, tile), levels)]
     return write_tiff(

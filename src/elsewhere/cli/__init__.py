@@ -33,7 +33,18 @@ from elsewhere.errors import (
 from elsewhere.files.refusals import file_system_error
 from elsewhere.untrusted import printable, printable_json
 
-__all__ = ["app", "cohorts", "explain", "judging", "main", "models", "phantoms", "scoring", "slides", "studies"]
+__all__ = [
+    "app",
+    "cohorts",
+    "explain",
+    "judging",
+    "main",
+    "models",
+    "phantoms",
+    "scoring",
+    "slides",
+    "studies",
+]
 
 
 def main(argv: list[str] | None = None) -> None:

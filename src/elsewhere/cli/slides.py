@@ -26,10 +26,14 @@ def slides() -> None:
 
 @slides_app.command("show", epilog="Example: elsewhere slides show CMU-1-Small-Region.svs")
 def slides_show(
-    files: Annotated[list[Path], typer.Argument(help="Slides: .svs, .tif, .mrxs, .ndpi, .dcm, ...; one or more.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Slides: .svs, .tif, .mrxs, .ndpi, .dcm, ...; one or more.")
+    ],
     mpp: Annotated[
         float | None,
-        typer.Option("--mpp", help="Microns per pixel of level 0, where the file states none or a wrong one."),
+        typer.Option(
+            "--mpp", help="Microns per pixel of level 0, where the file states none or a wrong one."
+        ),
     ] = None,
     backend: Annotated[
         str, typer.Option(help="The reader: auto, direct, openslide, or picture for a png or jpg.")

@@ -260,7 +260,9 @@ def tissue_pixels(slide: Slide, tissue: SlideTissue) -> np.ndarray:
     chosen = np.linspace(0, len(rows) - 1, min(STAIN_PATCHES, len(rows))).astype(int)
     return np.stack(
         [
-            slide.read_mpp(int(columns[n] * step), int(rows[n] * step), STAIN_PATCH_PX, STAIN_PATCH_PX, mpp=mpp)
+            slide.read_mpp(
+                int(columns[n] * step), int(rows[n] * step), STAIN_PATCH_PX, STAIN_PATCH_PX, mpp=mpp
+            )
             for n in chosen
         ]
     )

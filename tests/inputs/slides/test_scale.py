@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds.slide_files import pyramid, tissue_picture, write_aperio, write_tiff
 
 from elsewhere.errors import UserError
 from elsewhere.inputs.slides.opening import open_slide
@@ -18,6 +17,7 @@ from elsewhere.inputs.slides.scale import (
     choose_scale,
 )
 from elsewhere.inputs.slides.slide import exact_downsample
+from worlds.slide_files import pyramid, tissue_picture, write_aperio, write_tiff
 
 pytest.importorskip("tifffile")
 pytest.importorskip("imagecodecs")

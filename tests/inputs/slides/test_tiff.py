@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 import time
@@ -11,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds.slide_files import philips_description, pyramid, tissue_picture, write_aperio, write_tiff
 
 from elsewhere.errors import UserError
 from elsewhere.inputs.slides.opening import open_slide
+from worlds.slide_files import philips_description, pyramid, tissue_picture, write_aperio, write_tiff
 
 pytest.importorskip("tifffile")
 pytest.importorskip("imagecodecs")
@@ -23,7 +24,9 @@ LONG, LONG8, SHORT = 4, 16, 3
 MOST_MEMORY = 96 << 20
 
 
-def tiff(directories: list[dict[int, tuple[int, list[int]]]], *, links: list[int] | None = None, tail: bytes = b"") -> bytes:
+def tiff(
+    directories: list[dict[int, tuple[int, list[int]]]], *, links: list[int] | None = None, tail: bytes = b""
+) -> bytes:
     """A classic TIFF of the given tags; `links` says which directory follows each (-1: none)."""
     blocks: list[bytes] = []
     starts, position = [], 8
@@ -47,7 +50,9 @@ def tiff(directories: list[dict[int, tuple[int, list[int]]]], *, links: list[int
     return b"II*\x00" + struct.pack("<I", starts[0]) + b"".join(blocks) + tail
 
 
-def tags(width: int = 256, height: int = 256, **other: tuple[int, list[int]]) -> dict[int, tuple[int, list[int]]]:
+def tags(
+    width: int = 256, height: int = 256, **other: tuple[int, list[int]]
+) -> dict[int, tuple[int, list[int]]]:
     """The tags of a picture that is not compressed, of one tile at byte 4096."""
     found = {
         256: (LONG, [width]), 257: (LONG, [height]), 258: (SHORT, [8, 8, 8]), 259: (SHORT, [1]), 262: (SHORT, [2]),
@@ -93,11 +98,17 @@ def test_more_directories_than_any_slide_has_are_refused(tmp_path):
 
 def test_sizes_that_cannot_be_are_refused(tmp_path):
     path = tmp_path / "a.tif"
-    assert "2,000,000,000" in refusal(path, tiff([tags(width=2_000_000_000, height=2_000_000_000)], tail=bytes(1 << 18)))
+    assert "2,000,000,000" in refusal(
+        path, tiff([tags(width=2_000_000_000, height=2_000_000_000)], tail=bytes(1 << 18))
+    )
     assert "0 x 256" in refusal(path, tiff([tags(width=0)], tail=bytes(1 << 18)))
-    assert "its table lists 1" in refusal(path, tiff([tags(width=200_000, height=200_000)], tail=bytes(1 << 18)))
+    assert "its table lists 1" in refusal(
+        path, tiff([tags(width=200_000, height=200_000)], tail=bytes(1 << 18))
+    )
     assert "tiles of 0 x 256" in refusal(path, tiff([tags(t322=(SHORT, [0]))], tail=bytes(1 << 18)))
-    assert "more than" in refusal(path, tiff([tags(width=1 << 20, height=1 << 20, t322=(SHORT, [16]))], tail=bytes(9)))
+    assert "more than" in refusal(
+        path, tiff([tags(width=1 << 20, height=1 << 20, t322=(SHORT, [16]))], tail=bytes(9))
+    )
     one_row = tags(width=1 << 20, height=1 << 20, t322=(LONG, [1 << 20]), t323=(LONG, [1 << 20]))
     assert "too large" in refusal(path, tiff([one_row], tail=bytes(1 << 18)), backend="direct")
 
@@ -163,13 +174,15 @@ def test_text_bombs_in_descriptions_are_bounded(tmp_path):
     entities = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">' + "".join(
         f'<!ENTITY {chr(98 + n)} "{f"&{chr(97 + n)};" * 10}">' for n in range(9)
     )
-    for text in (entities + "]>" + philips_description(0.25, 1), "Aperio |MPP = " + "9" * 100_000, "|MPP=" * 200_000):
+    for text in (
+        entities + "]>" + philips_description(0.25, 1),
+        "Aperio |MPP = " + "9" * 100_000,
+        "|MPP=" * 200_000,
+    ):
         write_tiff(tmp_path / "a.tif", [picture], description=text, software="Philips", mpp=None)
         begin = time.perf_counter()
-        try:
+        with contextlib.suppress(UserError):
             open_slide(tmp_path / "a.tif").close()
-        except UserError:
-            pass
         assert time.perf_counter() - begin < 3
 
 

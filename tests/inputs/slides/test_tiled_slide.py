@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worlds import slide_files
-from worlds.slide_files import pyramid, tissue_picture, write_aperio, write_philips, write_tiff
 
 from elsewhere.errors import UserError
 from elsewhere.inputs.slides.opening import open_slide
+from worlds import slide_files
+from worlds.slide_files import pyramid, tissue_picture, write_aperio, write_philips, write_tiff
 
 openslide = pytest.importorskip("openslide")
 pytest.importorskip("imagecodecs")
@@ -71,7 +71,9 @@ def test_camelyons_padded_levels_are_openslides(tmp_path):
             factor = 2**level
             for x, y in ((0, 0), (17, 33)):
                 ours = slide.read(x, y, width, height, level=level)
-                assert np.array_equal(ours, openslide_pixels(path, x * factor, y * factor, width, height, level))
+                assert np.array_equal(
+                    ours, openslide_pixels(path, x * factor, y * factor, width, height, level)
+                )
 
 
 @pytest.mark.real_data
@@ -79,7 +81,12 @@ def test_a_real_slide_equals_openslide_and_names_its_scale(data_dir):
     path = data_dir / "lymph-nodes/CMU-1-Small-Region.svs"
     with open_slide(path) as slide, open_slide(path, backend="openslide") as peer:
         assert (slide.backend, peer.backend) == ("direct", "openslide")
-        assert (slide.size_px, slide.mpp, slide.objective, slide.vendor) == ((2220, 2967), 0.499, 20.0, "aperio")
+        assert (slide.size_px, slide.mpp, slide.objective, slide.vendor) == (
+            (2220, 2967),
+            0.499,
+            20.0,
+            "aperio",
+        )
         assert slide.facts.compression == "JPEG RGB"
         assert slide.facts.pictures == ("label", "macro", "thumbnail")
         whole = peer.read(0, 0, 2220, 2967)
@@ -113,7 +120,14 @@ def test_tiles_that_are_left_out_are_white_and_counted(tmp_path):
 
 def test_an_svs_with_missing_tiles_goes_to_openslide_by_name(tmp_path):
     path = tmp_path / "a.svs"
-    write_tiff(path, [PICTURE], compression="lzw", missing=(3,), mpp=None, description=slide_files.aperio_description())
+    write_tiff(
+        path,
+        [PICTURE],
+        compression="lzw",
+        missing=(3,),
+        mpp=None,
+        description=slide_files.aperio_description(),
+    )
     with open_slide(path) as slide:
         assert (slide.backend, slide.facts.reader_reason) == (
             "openslide",
@@ -140,7 +154,9 @@ def test_transparency_goes_to_openslide_and_is_shown_on_white(tmp_path):
 def test_sixteen_bits_are_refused_by_name(tmp_path):
     import tifffile
 
-    tifffile.imwrite(tmp_path / "a.tif", PICTURE.astype(np.uint16), tile=(256, 256), photometric="rgb", metadata=None)
+    tifffile.imwrite(
+        tmp_path / "a.tif", PICTURE.astype(np.uint16), tile=(256, 256), photometric="rgb", metadata=None
+    )
     with pytest.raises(UserError, match="16 bits"):
         open_slide(tmp_path / "a.tif", mpp=0.25, backend="direct")
 
@@ -164,7 +180,10 @@ def test_threads_share_a_slide(tmp_path):
         whole = slide.read(0, 0, 1111, 777)
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(lambda box: slide.read(*box, 64, 64), boxes))
-        assert all(np.array_equal(part, whole[y : y + 64, x : x + 64]) or y > 713 for part, (x, y) in zip(found, boxes, strict=True))
+        assert all(
+            np.array_equal(part, whole[y : y + 64, x : x + 64]) or y > 713
+            for part, (x, y) in zip(found, boxes, strict=True)
+        )
 
 
 @pytest.mark.parametrize("backend", ["direct", "openslide"])

@@ -59,7 +59,9 @@ class StretchReader:
                 fix=CUT_OFF,
             )
         if self._descriptor < 0:
-            raise UserError("the slide was closed before this read", where=str(self.path), fix="Open it again.")
+            raise UserError(
+                "the slide was closed before this read", where=str(self.path), fix="Open it again."
+            )
         with explained_refusals(self.path, "the slide cannot be read"):
             content = self._pread(offset, length)
         if len(content) != length:
@@ -73,7 +75,9 @@ class StretchReader:
     def _pread(self, offset: int, length: int) -> bytes:
         if hasattr(os, "pread"):
             content = os.pread(self._descriptor, length, offset)
-            while len(content) < length and (more := os.pread(self._descriptor, length - len(content), offset + len(content))):
+            while len(content) < length and (
+                more := os.pread(self._descriptor, length - len(content), offset + len(content))
+            ):
                 content += more
             return content
         with self._lock:

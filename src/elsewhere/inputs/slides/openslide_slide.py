@@ -126,7 +126,9 @@ class OpenSlideSlide(Slide):
             self._lock = threading.Lock()
         with self._lock:
             if self._closed:
-                raise UserError("the slide was closed before this read", where=str(self.path), fix="Open it again.")
+                raise UserError(
+                    "the slide was closed before this read", where=str(self.path), fix="Open it again."
+                )
             if self._process != os.getpid() or self._handle is None:
                 try:
                     self._handle = self._library.OpenSlide(str(self.path))

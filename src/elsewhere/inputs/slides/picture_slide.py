@@ -40,7 +40,9 @@ class PictureSlide(Slide):
                 image = Image.open(path, formats=FORMATS)
         except (Image.UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, ValueError) as error:
             raise UserError(
-                "this is neither a slide nor a picture", where=str(path), fix="Name a slide: a .tif, .svs or .mrxs file."
+                "this is neither a slide nor a picture",
+                where=str(path),
+                fix="Name a slide: a .tif, .svs or .mrxs file.",
             ) from error
         with image:
             width, height = image.size
@@ -65,7 +67,9 @@ class PictureSlide(Slide):
                 )
             name = image.format or "picture"
             try:
-                self._pixels: Pixels = np.ascontiguousarray(on_white(np.asarray(image.convert("RGBA"))))
+                self._pixels: Pixels | None = np.ascontiguousarray(
+                    on_white(np.asarray(image.convert("RGBA")))
+                )
             except (OSError, SyntaxError, ValueError) as error:
                 raise UserError(
                     f"the picture cannot be decoded ({printable(error)[:160]})",
@@ -84,5 +88,13 @@ class PictureSlide(Slide):
             reader_reason="it is a plain picture",
         )
 
+    def close(self) -> None:
+        """Forget the pixels. A closed slide cannot be read; closing it twice does nothing."""
+        self._pixels = None
+
     def _fill(self, level: int, x: int, y: int, out: Pixels) -> None:
+        if self._pixels is None:
+            raise UserError(
+                "the slide was closed before this read", where=str(self.path), fix="Open it again."
+            )
         out[:] = self._pixels[y : y + out.shape[0], x : x + out.shape[1]]

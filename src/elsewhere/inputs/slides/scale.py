@@ -23,7 +23,9 @@ CONTRADICTION = 0.05
 MOST_UPSAMPLING = 1.05
 _OBJECTIVE_TIMES_MPP = 10.0
 _OBJECTIVE_BAND = 1.5
-_OVERRIDE = "State the microns per pixel: mpp=0.25 in open_slide, --mpp 0.25, or a column mpp in the cohort table."
+_OVERRIDE = (
+    "State the microns per pixel: mpp=0.25 in open_slide, --mpp 0.25, or a column mpp in the cohort table."
+)
 
 RULES = ("finest", "nearest")
 
@@ -182,7 +184,9 @@ def _objective_warning(mpp: float, objective: float | None) -> tuple[str, ...]:
     )
 
 
-def choose_level(level_mpps: Sequence[float], mpp: float, *, rule: str = "finest", where: str | None = None) -> int:
+def choose_level(
+    level_mpps: Sequence[float], mpp: float, *, rule: str = "finest", where: str | None = None
+) -> int:
     """Choose the level from which pixels of a size are averaged (LN-02).
 
     Args:
@@ -217,6 +221,25 @@ def choose_level(level_mpps: Sequence[float], mpp: float, *, rule: str = "finest
     if not usable:
         return order[0]
     return usable[0] if rule == "finest" else usable[-1]
+
+
+def borders(first: int, count: int, ratio: float, origin: int) -> npt.NDArray[np.float64]:
+    """Place the borders of boxes of equal size in the pixels of a region.
+
+    Args:
+        first: The number of the first box, counted from the corner of the slide.
+        count: How many boxes.
+        ratio: Pixels along a box.
+        origin: The pixel at which the region begins.
+
+    Returns:
+        One border more than there are boxes.
+
+    Example:
+        >>> borders(2, 2, 2.5, 4).tolist()
+        [1.0, 3.5, 6.0]
+    """
+    return np.arange(first, first + count + 1, dtype=np.float64) * np.float64(ratio) - np.float64(origin)
 
 
 def area_average(

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError
-from elsewhere.inputs.slides.scale import area_average, choose_level
+from elsewhere.inputs.slides.scale import area_average, borders, choose_level
 
 Pixels = npt.NDArray[np.uint8]
 WHITE = 255
@@ -228,8 +228,8 @@ class Slide(ABC):
             stored = self.read(left, top, max(1, right - left), max(1, bottom - top), level=level)
             out[row : row + rows] = area_average(
                 stored,
-                (y + row + np.arange(rows + 1)) * ratio - top,
-                (x + np.arange(width + 1)) * ratio - left,
+                borders(y + row, rows, ratio, top),
+                borders(x, width, ratio, left),
             )
         return out
 
@@ -260,7 +260,9 @@ class Slide(ABC):
             UserError: The slide is too coarse for `mpp`, there is no such level, or a tile is damaged.
         """
         if height < 1 or threads < 1:
-            raise UserError(f"strips of {height} rows by {threads} threads were asked for", fix="Give 1 or more.")
+            raise UserError(
+                f"strips of {height} rows by {threads} threads were asked for", fix="Give 1 or more."
+            )
         if mpp is None:
             found = self._level(level)
             rows = self._row_reader(level, threads)
@@ -303,8 +305,9 @@ class Slide(ABC):
         check_mpp_of_result(mpp, self.path)
         return choose_level([level.mpp for level in self.levels], mpp, rule=rule, where=str(self.path))
 
+    @abstractmethod
     def close(self) -> None:
-        """Close the file. A closed slide cannot be read."""
+        """Close the file. A closed slide cannot be read; closing it twice does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -346,7 +349,7 @@ class Slide(ABC):
         top, bottom = math.floor(y * ratio + _ROUNDING), math.ceil((y + height) * ratio - _ROUNDING)
         stored = rows(min(top, found.height - 1), min(bottom, found.height))
         out = np.empty((height, across, 3), np.uint8)
-        borders = (y + np.arange(height + 1)) * ratio - top
+        edges = borders(y, height, ratio, top)
         step = max(1, int(_CHUNK_BYTES / (3 * (bottom - top) * ratio)))
         for begin in range(0, across, step):
             count = min(step, across - begin)
@@ -357,8 +360,7 @@ class Slide(ABC):
                 padded = np.full((bottom - top, right - left, 3), WHITE, np.uint8)
                 padded[: part.shape[0], : part.shape[1]] = part
                 part = padded
-            columns = (begin + np.arange(count + 1)) * ratio - left
-            out[:, begin : begin + count] = area_average(part, borders, columns)
+            out[:, begin : begin + count] = area_average(part, edges, borders(begin, count, ratio, left))
         return out
 
     def _ratio(self, level: int, mpp: float) -> float:
@@ -399,6 +401,8 @@ def check_mpp_of_result(mpp: float, path: Path) -> float:
     """
     if not (math.isfinite(mpp) and 0.05 <= mpp <= 1000):
         raise UserError(
-            f"{mpp!r} microns per pixel were asked for", where=str(path), fix="Ask for 0.05 to 1,000, such as 0.5."
+            f"{mpp!r} microns per pixel were asked for",
+            where=str(path),
+            fix="Ask for 0.05 to 1,000, such as 0.5.",
         )
     return float(mpp)

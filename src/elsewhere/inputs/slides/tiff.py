@@ -27,7 +27,12 @@ MOST_TILE_BYTES = 64 << 20
 MOST_TEXT_BYTES = 64 << 20
 MOST_LATER_TEXT_BYTES = 64 << 10
 MOST_TABLE_BYTES = 64 << 10
-_MAGIC = {b"II*\x00": ("<", False), b"MM\x00*": (">", False), b"II+\x00": ("<", True), b"MM\x00+": (">", True)}
+_MAGIC = {
+    b"II*\x00": ("<", False),
+    b"MM\x00*": (">", False),
+    b"II+\x00": ("<", True),
+    b"MM\x00+": (">", True),
+}
 _TYPES = {
     1: "u1", 2: "u1", 3: "u2", 4: "u4", 5: "2u4", 6: "i1", 7: "u1", 8: "i2", 9: "i4", 10: "2i4", 11: "f4", 12: "f8",
     13: "u4", 16: "u8", 17: "i8", 18: "u8",
@@ -128,7 +133,9 @@ def read_directories(file: StretchReader) -> tuple[Directory, ...]:
     where = str(file.path)
     start = file.read(0, min(16, file.size))
     if start[:4] not in _MAGIC:
-        raise UserError(_not_a_tiff(start), where=where, fix="Name a slide, or unpack the archive that holds it.")
+        raise UserError(
+            _not_a_tiff(start), where=where, fix="Name a slide, or unpack the archive that holds it."
+        )
     order, big = _MAGIC[start[:4]]
     if len(start) < (16 if big else 8):
         raise UserError("the TIFF file ends within its header", where=where, fix=CUT_OFF)
@@ -146,7 +153,9 @@ def read_directories(file: StretchReader) -> tuple[Directory, ...]:
             )
         if len(visited) >= MOST_DIRECTORIES:
             raise UserError(
-                f"it has more than {MOST_DIRECTORIES:,} picture directories", where=where, fix="Export the slide again."
+                f"it has more than {MOST_DIRECTORIES:,} picture directories",
+                where=where,
+                fix="Export the slide again.",
             )
         visited.add(position)
         tags, position = _read_tags(file, position, order, big)
@@ -156,7 +165,9 @@ def read_directories(file: StretchReader) -> tuple[Directory, ...]:
     return tuple(directories)
 
 
-def read_tile_table(file: StretchReader, directory: Directory) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def read_tile_table(
+    file: StretchReader, directory: Directory
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Read where the tiles of a directory lie.
 
     Args:
@@ -258,14 +269,18 @@ def _directory(file: StretchReader, tags: Mapping[int, Entry], order: str, index
         length = count * np.dtype(kind).itemsize
         if length > most:
             raise UserError(
-                f"tag {tag} of the file takes {length:,} bytes; at most {most:,} are read", where=where, fix=CUT_OFF
+                f"tag {tag} of the file takes {length:,} bytes; at most {most:,} are read",
+                where=where,
+                fix=CUT_OFF,
             )
         return file.read(at, length)
 
     def number(tag: int, default: int | None = None) -> int:
         if tag not in tags or not tags[tag][1]:
             if default is None:
-                raise UserError(f"the picture lacks tag {tag}, which every TIFF file has", where=where, fix=CUT_OFF)
+                raise UserError(
+                    f"the picture lacks tag {tag}, which every TIFF file has", where=where, fix=CUT_OFF
+                )
             return default
         values = np.frombuffer(raw(tag, 1 << 12), tags[tag][0])
         return int(values[0])
@@ -276,7 +291,9 @@ def _directory(file: StretchReader, tags: Mapping[int, Entry], order: str, index
             return ""
         kind, count, at = tags[tag]
         length = count * np.dtype(kind).itemsize
-        content = raw(tag, MOST_TEXT_BYTES) if index == 0 else file.read(at, min(length, MOST_LATER_TEXT_BYTES))
+        content = (
+            raw(tag, MOST_TEXT_BYTES) if index == 0 else file.read(at, min(length, MOST_LATER_TEXT_BYTES))
+        )
         return content.split(b"\x00")[0].decode("utf-8", "replace")
 
     width, height = number(_WIDTH), number(_HEIGHT)
@@ -290,7 +307,9 @@ def _directory(file: StretchReader, tags: Mapping[int, Entry], order: str, index
             fix=CUT_OFF,
         )
     if tile_width <= 0 or tile_height <= 0:
-        raise UserError(f"the file states tiles of {tile_width} x {tile_height} pixels", where=where, fix=CUT_OFF)
+        raise UserError(
+            f"the file states tiles of {tile_width} x {tile_height} pixels", where=where, fix=CUT_OFF
+        )
     if math.ceil(width / tile_width) * math.ceil(height / tile_height) > MOST_TILES:
         raise UserError(
             f"{width:,} x {height:,} pixels in tiles of {tile_width} x {tile_height} are more than {MOST_TILES:,} tiles",

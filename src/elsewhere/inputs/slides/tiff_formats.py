@@ -67,7 +67,9 @@ def describe_tiff(directories: Sequence[Directory]) -> TiffFormat:
     warnings = []
     same = tuple(d for d in levels if _same_shape(first, d, padded=vendor == PHILIPS))
     if len(same) < len(levels):
-        warnings.append(f"{len(levels) - len(same)} pictures of another shape than level 0 are not read as levels")
+        warnings.append(
+            f"{len(levels) - len(same)} pictures of another shape than level 0 are not read as levels"
+        )
     if "sub-directories" in first.marks:
         warnings.append("lower resolutions lie in sub-directories (OME-TIFF), which are not read")
     for directory in same:
@@ -103,7 +105,9 @@ def _vendor(first: Directory) -> tuple[str, str]:
     if first.software.startswith("MedScan"):
         return "trestle", "it is a Trestle file"
     if first.software.startswith("Philips") or "DPUfsImport" in start:
-        return PHILIPS, "" if _philips_spacings(first.description) else "its Philips description has no spacing"
+        return PHILIPS, "" if _philips_spacings(
+            first.description
+        ) else "its Philips description has no spacing"
     if "xmp" in first.marks:
         return GENERIC, "it has an XMP description, as Ventana's files do"
     return GENERIC, ""

@@ -128,7 +128,9 @@ def otsu_threshold(counts: npt.NDArray[np.int64]) -> TissueThreshold:
     return TissueThreshold(threshold=low + best, separation=separation, share=share, warnings=warnings)
 
 
-def tissue_mask(pixels: npt.NDArray[np.uint8], *, threshold: int | None = None) -> tuple[Mask, TissueThreshold]:
+def tissue_mask(
+    pixels: npt.NDArray[np.uint8], *, threshold: int | None = None
+) -> tuple[Mask, TissueThreshold]:
     """Tell the tissue of a picture.
 
     Args:
