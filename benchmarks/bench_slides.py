@@ -158,7 +158,7 @@ def gigapixel(folder: Path, side: int) -> Path:
     picture = tissue_picture(2048, 2048, seed=1)
     with tifffile.TiffWriter(folder / "tiles.tif") as file:
         file.write(
-            picture, tile=(512, 512), compression="jpeg", photometric="ycbcr", compressionargs={"level": 80}
+            picture, tile=(512, 512), compression="jpeg", photometric="rgb", compressionargs={"level": 80}
         )
     with tifffile.TiffFile(folder / "tiles.tif") as file:
         page = file.pages[0]
@@ -178,7 +178,7 @@ def gigapixel(folder: Path, side: int) -> Path:
             dtype=np.uint8,
             tile=(512, 512),
             compression="jpeg",
-            photometric="ycbcr",
+            photometric="rgb",
             metadata=None,
             resolution=(4e4, 4e4),
             resolutionunit="CENTIMETER",

@@ -78,7 +78,7 @@ def write_tiff(
     mpp: float | None = 0.25,
     tile: int = 256,
     compression: Any = "jpeg",
-    photometric: str = "ycbcr",
+    colour: str = "YCBCR",
     description: str | None = None,
     software: str | None = None,
     missing: Sequence[int] = (),
@@ -86,7 +86,10 @@ def write_tiff(
     byteorder: str = "<",
     **options: Any,
 ) -> Path:
-    """Write a tiled TIFF with the pictures as its levels; `missing` tiles of level 0 are left out."""
+    """Write a tiled TIFF with the pictures as its levels; `missing` tiles of level 0 are left out.
+
+    `colour` is how JPEG tiles are stored: YCBCR or RGB.
+    """
     import tifffile
 
     with tifffile.TiffWriter(path, bigtiff=bigtiff, byteorder=byteorder) as file:
@@ -94,7 +97,7 @@ def write_tiff(
             keys: dict[str, Any] = {
                 "tile": (tile, tile) if tile else None,
                 "compression": compression,
-                "photometric": photometric if compression == "jpeg" else "rgb",
+                "photometric": "rgb",
                 "subfiletype": int(number > 0),
                 "metadata": None,
                 "software": software or False,
@@ -102,7 +105,7 @@ def write_tiff(
             if picture.ndim == 2:
                 keys["photometric"] = "minisblack"
             if compression == "jpeg":
-                keys["compressionargs"] = {"level": 85}
+                keys["compressionargs"] = {"level": 85} | ({} if picture.ndim == 2 else {"outcolorspace": colour})
             if number == 0 and description is not None:
                 keys["description"] = description
             if mpp is not None:
@@ -154,5 +157,5 @@ def write_aperio(
         mpp=None,
         tile=240,
         description=aperio_description(mpp),
-        **({"photometric": "rgb"} | options),
+        **({"colour": "RGB"} | options),
     )

@@ -33,7 +33,7 @@ def openslide_pixels(path: Path, x: int, y: int, width: int, height: int, level:
 
 WAYS = {
     "JPEG YCbCr": {},
-    "JPEG RGB": {"photometric": "rgb"},
+    "JPEG RGB": {"colour": "RGB"},
     "JPEG YCbCr 4:2:0": {"subsampling": (2, 2)},
     "LZW": {"compression": "lzw"},
     "LZW with a predictor": {"compression": "lzw", "predictor": True},
@@ -42,6 +42,7 @@ WAYS = {
     "BigTIFF": {"bigtiff": True},
     "JPEG 2000 RGB": {"compression": 33005, "compressionargs": {"codecformat": "j2k", "level": 60}},
 }
+NAMED = ("JPEG YCbCr", "JPEG RGB", "LZW", "not compressed", "JPEG 2000 RGB")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -58,6 +59,8 @@ def test_pixels_equal_openslides_to_the_last_bit(tmp_path, way):
         for level, (width, height) in enumerate(peer.level_dimensions):
             ours = slide.read(0, 0, width + 9, height + 7, level=level)
             assert np.array_equal(ours, openslide_pixels(path, 0, 0, width + 9, height + 7, level))
+        assert slide.facts.compression == (way if way in NAMED else slide.facts.compression)
+        assert np.abs(slide.read(0, 0, 1111, 777).astype(int) - PICTURE).mean() < 6
         assert np.array_equal(slide.read(-5, 313, 300, 257), openslide_pixels(path, -5, 313, 300, 257))
 
 
@@ -103,6 +106,10 @@ def test_big_endian_grey_and_strip_pictures_are_read(tmp_path):
     strips = write_tiff(tmp_path / "strips.tif", [PICTURE], compression="zlib", tile=0, rowsperstrip=100)
     with open_slide(grey) as slide:
         assert np.array_equal(slide.read(0, 0, 1111, 777), PICTURE[..., :1].repeat(3, 2))
+    jpeg = write_tiff(tmp_path / "grey_jpeg.tif", [PICTURE[..., 0]])
+    with open_slide(jpeg) as slide:
+        assert slide.facts.compression == "JPEG grey"
+        assert np.array_equal(slide.read(0, 0, 1111, 777), openslide_pixels(jpeg, 0, 0, 1111, 777))
     with open_slide(strips) as slide:
         assert slide.backend == "direct"
         assert np.array_equal(slide.read(0, 0, 1111, 777), PICTURE)
