@@ -70,7 +70,10 @@ def test_label_pictures_are_named_and_never_read_and_nobody_is(tmp_path, capsys,
         file.write(PICTURE[:64, :64], description="x\nlabel 64x64", metadata=None, photometric="rgb")
     appended = tifffile.TiffWriter(path, append=True)
     appended.write(
-        PICTURE[:64, :96], description="Aperio Image Library v10\nlabel 96x64", metadata=None, photometric="rgb"
+        PICTURE[:64, :96],
+        description="Aperio Image Library v10\nlabel 96x64",
+        metadata=None,
+        photometric="rgb",
     )
     appended.close()
     read = []

@@ -105,7 +105,9 @@ def write_tiff(
             if picture.ndim == 2:
                 keys["photometric"] = "minisblack"
             if compression == "jpeg":
-                keys["compressionargs"] = {"level": 85} | ({} if picture.ndim == 2 else {"outcolorspace": colour})
+                keys["compressionargs"] = {"level": 85} | (
+                    {} if picture.ndim == 2 else {"outcolorspace": colour}
+                )
             if number == 0 and description is not None:
                 keys["description"] = description
             if mpp is not None:

@@ -52,7 +52,10 @@ def test_the_threshold_separates_best_among_all():
         below, above = counts[: threshold + 1], counts[threshold + 1 :]
         if not below.sum() or not above.sum():
             return 0.0
-        means = (below @ values[: threshold + 1]) / below.sum(), (above @ values[threshold + 1 :]) / above.sum()
+        means = (
+            (below @ values[: threshold + 1]) / below.sum(),
+            (above @ values[threshold + 1 :]) / above.sum(),
+        )
         return float(below.sum() * above.sum() * (means[0] - means[1]) ** 2)
 
     best = max(range(256), key=between)
