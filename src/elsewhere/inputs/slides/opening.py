@@ -18,6 +18,7 @@ from elsewhere.untrusted import check_plain_file
 BACKENDS = ("auto", "direct", "openslide", "picture")
 _TIFF = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"BM", b"RIFF")
+_MOST_OPENSLIDE_TILE_BYTES = 256 << 20
 _SEVERAL_FILES = (".mrxs", ".vms", ".vmu")
 
 
@@ -136,6 +137,18 @@ def _tiff_of(path: Path) -> TiffFormat | None:
         return None
     reader = StretchReader(path)
     try:
-        return describe_tiff(read_directories(reader))
+        directories = read_directories(reader)
+        for directory in directories:
+            # OpenSlide ends the process where it gets no memory for a tile.
+            if (
+                directory.tiled
+                and directory.tile_width * directory.tile_height * 4 > _MOST_OPENSLIDE_TILE_BYTES
+            ):
+                raise UserError(
+                    f"the file states tiles of {directory.tile_width:,} x {directory.tile_height:,} pixels",
+                    where=f"{path}, picture {directory.index}",
+                    fix="Save the slide with tiles of 256 or 512 pixels.",
+                )
+        return describe_tiff(directories)
     finally:
         reader.close()

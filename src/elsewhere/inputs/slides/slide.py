@@ -25,6 +25,8 @@ WHITE = 255
 MOST_READ_BYTES = 1 << 30
 _CHUNK_BYTES = 24 << 20
 """Of the pixels that are averaged at once: the strips of a wide slide are averaged piece by piece."""
+_SOURCE_ROWS = 512
+"""Of a level that are averaged at once."""
 _ROUNDING = 1e-6
 
 
@@ -265,6 +267,7 @@ class Slide(ABC):
             )
         if mpp is None:
             found = self._level(level)
+            self._check_region(found.width, min(height, found.height))
             rows = self._row_reader(level, threads)
             for y in range(0, found.height, height):
                 yield Strip(y=y, pixels=rows(y, min(y + height, found.height)))
@@ -273,8 +276,13 @@ class Slide(ABC):
         ratio = self._ratio(source, mpp)
         rows = self._row_reader(source, threads)
         across, down = self.size_at(mpp)
+        self._check_region(across, min(height, down))
+        step = max(1, int(_SOURCE_ROWS / ratio))
         for y in range(0, down, height):
-            yield Strip(y=y, pixels=self._averaged(rows, source, ratio, (y, min(height, down - y), across)))
+            out = np.empty((min(height, down - y), across, 3), np.uint8)
+            for top in range(0, out.shape[0], step):
+                self._average_into(out[top : top + step], rows, source, ratio, y + top)
+            yield Strip(y=y, pixels=out)
 
     def size_at(self, mpp: float) -> tuple[int, int]:
         """Tell the size of the whole slide at a number of microns per pixel.
@@ -341,14 +349,14 @@ class Slide(ABC):
 
         return rows
 
-    def _averaged(
-        self, rows: Callable[[int, int], Pixels], level: int, ratio: float, box: tuple[int, int, int]
-    ) -> Pixels:
-        y, height, across = box
+    def _average_into(
+        self, out: Pixels, rows: Callable[[int, int], Pixels], level: int, ratio: float, y: int
+    ) -> None:
+        """Fill full-width rows of the averaged slide, of which the first is row `y`."""
+        height, across = out.shape[:2]
         found = self.levels[level]
         top, bottom = math.floor(y * ratio + _ROUNDING), math.ceil((y + height) * ratio - _ROUNDING)
         stored = rows(min(top, found.height - 1), min(bottom, found.height))
-        out = np.empty((height, across, 3), np.uint8)
         edges = borders(y, height, ratio, top)
         step = max(1, int(_CHUNK_BYTES / (3 * (bottom - top) * ratio)))
         for begin in range(0, across, step):
@@ -361,7 +369,6 @@ class Slide(ABC):
                 padded[: part.shape[0], : part.shape[1]] = part
                 part = padded
             out[:, begin : begin + count] = area_average(part, edges, borders(begin, count, ratio, left))
-        return out
 
     def _ratio(self, level: int, mpp: float) -> float:
         """Pixels of the level along one pixel of `mpp`; a whole number where it is one but for rounding."""
@@ -382,7 +389,7 @@ class Slide(ABC):
             raise UserError(
                 f"a region of {width:,} x {height:,} pixels is larger than {MOST_READ_BYTES >> 30} GB",
                 where=str(self.path),
-                fix="Read it in strips (`strips`) or in patches.",
+                fix="Read it in strips of fewer rows, or in patches.",
             )
 
 

@@ -21,7 +21,7 @@ from elsewhere.inputs.slides.files import CUT_OFF, StretchReader
 
 MOST_DIRECTORIES = 1_000
 MOST_ENTRIES = 4_096
-MOST_SIDE_PX = 1 << 21
+MOST_SIDE_PX = 1 << 20
 MOST_TILES = 1 << 22
 MOST_TILE_BYTES = 64 << 20
 MOST_TEXT_BYTES = 64 << 20
@@ -83,6 +83,8 @@ class Directory:
         resolution_um: Microns per pixel by the resolution tags, across and down; None without a unit of length.
         jpeg_tables: The JPEG tables that the tiles share, or nothing.
         marks: Tags that tell a vendor's format: "ndpi", "xmp", "extra samples", "sub-directories", "sample format".
+        offsets_entry: Where the table of the tiles' positions lies.
+        lengths_entry: Where the table of their lengths lies.
     """
 
     index: int

@@ -170,6 +170,7 @@ class TiledSlide(Slide):
         directory, found = self._directories[level], self.levels[level]
         wide, across = directory.tile_width, directory.tiles_across
         rows = min(directory.tile_height, found.height - row * directory.tile_height)
+        self._check_region(found.width, rows)
         band = np.empty((rows, found.width, 3), np.uint8)
 
         def decode(columns: Iterable[int]) -> None:
