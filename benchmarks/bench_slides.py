@@ -54,14 +54,12 @@ def boxes_of(size: tuple[int, int], *, random: int = 0) -> list[tuple[int, int]]
     return list(zip(x.tolist(), y.tolist(), strict=True))
 
 
-def ours_in_strips(path: Path, level: int) -> Patches:
+def ours_by_grid(path: Path, level: int) -> Patches:
     from elsewhere.inputs.slides.opening import open_slide
 
     with open_slide(path) as slide:
-        for strip in slide.strips(None, PATCH, level=level):
-            if strip.pixels.shape[0] == PATCH:
-                for x in range(0, strip.pixels.shape[1] - PATCH + 1, PATCH):
-                    yield np.ascontiguousarray(strip.pixels[:, x : x + PATCH])
+        for patch in slide.patches(PATCH, level=level):
+            yield patch.pixels
 
 
 def ours_by_patch(path: Path, level: int, boxes: list[tuple[int, int]]) -> Patches:
@@ -265,7 +263,7 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
             boxes = boxes_of((found.width, found.height))
             rows += reading_rows(
                 f"{PATCH} px grid of a slide in CAMELYON's layout, 512 px JPEG tiles, level {level}",
-                lambda level=level: ours_in_strips(path, level),
+                lambda level=level: ours_by_grid(path, level),
                 {
                     "OpenSlide read_region": (
                         lambda level=level, boxes=boxes: by_openslide(path, level, boxes),
@@ -288,7 +286,7 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
                 ("random patches", boxes_of(size, random=100), RANDOM_BAR),
             ):
                 ours = (
-                    (lambda: ours_in_strips(real, 0))
+                    (lambda: ours_by_grid(real, 0))
                     if name == "grid"
                     else (lambda boxes=boxes: ours_by_patch(real, 0, boxes))
                 )

@@ -103,3 +103,26 @@ def test_a_user_who_mistypes_the_scale_is_told(tmp_path, capsys):
     assert (code, "does not say how large" in err, "--mpp" in err) == (64, True, True)
     code, _, err = run(capsys, str(path), "--mpp", "250")
     assert (code, "nanometres: 0.25 microns" in err) == (64, True)
+
+
+def test_stain_vectors_are_shown_where_they_can_be_measured(tmp_path, capsys, monkeypatch):
+    import sys
+    from types import SimpleNamespace
+
+    path = write_tiff(tmp_path / "a.tif", [PICTURE], mpp=0.5)
+    shapes = []
+
+    def fit(patches):
+        shapes.append(patches.shape)
+        found = SimpleNamespace(status="fitted", haematoxylin=(0.6, 0.7, 0.4), eosin=(0.2, 0.9, 0.4))
+        return found if len(shapes) < 3 else SimpleNamespace(status="glass", haematoxylin=None, eosin=None)
+
+    monkeypatch.setitem(sys.modules, "elsewhere.inputs.stain.macenko", SimpleNamespace(fit=fit))
+    assert "haematoxylin vector: 0.600, 0.700, 0.400" in run(capsys, str(path))[1]
+    stain = json.loads(run(capsys, str(path), "--json")[1])["slides"][0]["stain"]
+    assert (stain["status"], stain["eosin"]) == ("fitted", [0.2, 0.9, 0.4])
+    assert "stain: glass" in run(capsys, str(path))[1]
+    assert shapes[0][1:] == (256, 256, 3)
+    assert 1 <= shapes[0][0] <= 64
+    monkeypatch.setitem(sys.modules, "elsewhere.inputs.stain.macenko", None)
+    assert json.loads(run(capsys, str(path), "--json")[1])["slides"][0]["stain"] is None

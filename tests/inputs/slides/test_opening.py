@@ -111,3 +111,9 @@ def test_the_direct_reader_says_why_it_refuses(tmp_path):
     path = write_tiff(tmp_path / "a.tif", [PICTURE], compression="zstd")
     with pytest.raises(UserError, match="cannot be read directly: its tiles are coded as Zstandard"):
         open_slide(path, backend="direct")
+    with open_slide(path) as slide:
+        assert slide.facts.reader_reason == "its tiles are coded as Zstandard"
+    webp = write_tiff(tmp_path / "webp.tif", [PICTURE], compression="webp")
+    with pytest.raises(UserError, match=r"neither directly .*WebP.* nor by OpenSlide") as caught:
+        open_slide(webp)
+    assert "JPEG, LZW or deflate" in str(caught.value)

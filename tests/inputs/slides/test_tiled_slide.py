@@ -158,7 +158,7 @@ def test_transparency_goes_to_openslide_and_is_shown_on_white(tmp_path):
         assert slide.read(150, 150, 1, 1).tolist() == [[[200, 30, 120]]]
 
 
-def test_sixteen_bits_are_refused_by_name(tmp_path):
+def test_sixteen_bits_go_to_openslide_with_a_warning(tmp_path):
     import tifffile
 
     tifffile.imwrite(
@@ -166,6 +166,9 @@ def test_sixteen_bits_are_refused_by_name(tmp_path):
     )
     with pytest.raises(UserError, match="16 bits"):
         open_slide(tmp_path / "a.tif", mpp=0.25, backend="direct")
+    with open_slide(tmp_path / "a.tif", mpp=0.25) as slide:
+        assert slide.backend == "openslide"
+        assert slide.warnings == ("colours have 16 bits, of which the upper 8 are shown",)
 
 
 def test_strips_are_the_same_whatever_their_height_and_threads(tmp_path):
@@ -178,6 +181,40 @@ def test_strips_are_the_same_whatever_their_height_and_threads(tmp_path):
             assert np.array_equal(np.concatenate([strip.pixels for strip in strips]), whole)
         half = next(slide.strips(None, 1000, level=1)).pixels
         assert np.array_equal(half, slide.read(0, 0, 555, 388, level=1))
+
+
+@pytest.mark.parametrize("backend", ["direct", "openslide"])
+def test_patches_of_a_grid_are_the_regions_and_only_wanted_ones_are_decoded(tmp_path, backend, monkeypatch):
+    path = write_tiff(tmp_path / "a.tif", pyramid(PICTURE, 2), missing=(3,), tile=208)
+    with open_slide(path, backend=backend) as slide:
+        for level, size in ((0, 256), (0, 100), (1, 64)):
+            found = list(slide.patches(size, level=level))
+            width, height = slide.levels[level].width, slide.levels[level].height
+            assert [(p.i, p.j) for p in found] == [
+                (i, j) for j in range(height // size) for i in range(width // size)
+            ]
+            for patch in found:
+                expected = slide.read(patch.i * size, patch.j * size, size, size, level=level)
+                assert np.array_equal(patch.pixels, expected)
+        wanted = np.zeros((5, 6), bool)
+        wanted[[0, 1, 3, 4], [5, 4, 4, 5]] = True
+        chosen = list(slide.patches(256, wanted=wanted))
+        assert [(p.i, p.j) for p in chosen] == [(5, 0), (4, 1), (4, 3), (5, 4)]
+        for patch in chosen:
+            assert np.array_equal(patch.pixels, slide.read(patch.i * 256, patch.j * 256, 256, 256))
+        with pytest.raises(UserError, match="1 dimensions"):
+            next(slide.patches(256, wanted=np.ones(3, bool)))
+        if backend == "direct":
+            decoded = []
+            plain = slide._tile
+            monkeypatch.setattr(slide, "_tile", lambda *a: decoded.append(a[1]) or plain(*a))
+            list(slide.patches(256))
+            assert len(decoded) == len(set(decoded)) == 20
+            decoded.clear()
+            wanted[:] = False
+            wanted[0, 0] = True
+            list(slide.patches(200, wanted=wanted))
+            assert decoded == [0]
 
 
 def test_threads_share_a_slide(tmp_path):

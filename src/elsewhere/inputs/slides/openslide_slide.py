@@ -68,6 +68,7 @@ class OpenSlideSlide(Slide):
         super().__init__(path, stated_mpp)
         check_plain_file(path, what="slide")
         self._library = openslide_module()
+        self._tiff = tiff
         self._lock = threading.Lock()
         self._handle: Any = None
         self._process = -1
@@ -81,7 +82,7 @@ class OpenSlideSlide(Slide):
         sizes = [(int(w), int(h)) for w, h in handle.level_dimensions]
         self._openslide_downsamples = [float(factor) for factor in handle.level_downsamples]
         bounds = _bounds(properties, sizes[0])
-        warnings = list(scale.warnings)
+        warnings = [*scale.warnings, *(tiff.warnings if tiff is not None else ())]
         if bounds != (0, 0, *sizes[0]):
             warnings.append(
                 f"the scanned part begins at x = {bounds[0]:,}, y = {bounds[1]:,} of level 0: annotations may count "
@@ -133,13 +134,23 @@ class OpenSlideSlide(Slide):
                 try:
                     self._handle = self._library.OpenSlide(str(self.path))
                 except self._library.OpenSlideError as error:
-                    raise UserError(
-                        f"OpenSlide cannot open the slide ({printable(error)[:200]})",
-                        where=str(self.path),
-                        fix=_OTHER_FILES.get(self.path.suffix.lower(), CUT_OFF),
-                    ) from error
+                    raise self._refusal(printable(error)[:200]) from error
                 self._process = os.getpid()
             return self._handle
+
+    def _refusal(self, error: str) -> UserError:
+        """Why neither reader opens the file."""
+        if self._tiff is not None and self._tiff.refusal:
+            return UserError(
+                f"the slide can be read neither directly ({self._tiff.refusal}) nor by OpenSlide ({error})",
+                where=str(self.path),
+                fix="Save it as a TIFF file with 8 bits per colour and JPEG, LZW or deflate tiles of 256 or 512 pixels.",
+            )
+        return UserError(
+            f"OpenSlide cannot open the slide ({error})",
+            where=str(self.path),
+            fix=_OTHER_FILES.get(self.path.suffix.lower(), CUT_OFF),
+        )
 
     def _fill(self, level: int, x: int, y: int, out: Pixels) -> None:
         factor = self._openslide_downsamples[level]

@@ -93,6 +93,21 @@ class Strip:
     pixels: Pixels
 
 
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """One patch of a grid.
+
+    Attributes:
+        i: Its column in the grid.
+        j: Its row in the grid.
+        pixels: [size, size, 3].
+    """
+
+    i: int
+    j: int
+    pixels: Pixels
+
+
 def exact_downsample(whole: tuple[int, int], reduced: tuple[int, int]) -> float:
     """Tell how many pixels of level 0 one pixel of a level covers along a side.
 
@@ -284,6 +299,36 @@ class Slide(ABC):
                 self._average_into(out[top : top + step], rows, source, ratio, y + top)
             yield Strip(y=y, pixels=out)
 
+    def patches(
+        self, size: int = 256, *, level: int = 0, wanted: npt.NDArray[np.bool_] | None = None
+    ) -> Iterator[Patch]:
+        """Read the patches of a grid, row by row; each tile is decoded once, and only where a patch is wanted.
+
+        Patch (i, j) has its corner at x = i size and y = j size of the level.
+
+        Args:
+            size: Pixels along a patch.
+            level: The level.
+            wanted: [rows of the grid, columns of the grid]: which patches are read; None for all that lie wholly in
+                the level. A patch that reaches over the border is white there.
+
+        Yields:
+            The patches.
+
+        Raises:
+            UserError: There is no such level, the patches are empty, or a tile is damaged.
+        """
+        found = self._level(level)
+        self._check_region(size, size)
+        if wanted is None:
+            wanted = np.ones((found.height // size, found.width // size), bool)
+        elif wanted.ndim != 2:
+            raise UserError(f"the wanted patches have {wanted.ndim} dimensions, not rows and columns")
+        read = self._patch_reader(level, size)
+        for j in np.flatnonzero(wanted.any(axis=1)).tolist():
+            for i in np.flatnonzero(wanted[j]).tolist():
+                yield Patch(i=i, j=j, pixels=read(i * size, j * size))
+
     def size_at(self, mpp: float) -> tuple[int, int]:
         """Tell the size of the whole slide at a number of microns per pixel.
 
@@ -337,6 +382,10 @@ class Slide(ABC):
     @abstractmethod
     def _fill(self, level: int, x: int, y: int, out: Pixels) -> None:
         """Write the pixels of a region that lies inside of the level into `out`."""
+
+    def _patch_reader(self, level: int, size: int) -> Callable[[int, int], Pixels]:
+        """A function that returns the square at x, y; squares are asked for row by row, from the left."""
+        return lambda x, y: self.read(x, y, size, size, level=level)
 
     def _row_reader(self, level: int, threads: int) -> Callable[[int, int], Pixels]:
         """A function that returns rows y0 to y1 of a level; y0 never decreases from call to call."""

@@ -72,6 +72,8 @@ def describe_tiff(directories: Sequence[Directory]) -> TiffFormat:
         )
     if "sub-directories" in first.marks:
         warnings.append("lower resolutions lie in sub-directories (OME-TIFF), which are not read")
+    if first.bits > 8:
+        warnings.append(f"colours have {first.bits} bits, of which the upper 8 are shown")
     for directory in same:
         if not reason and (why := refusal(directory)):
             reason = why

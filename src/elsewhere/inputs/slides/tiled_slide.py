@@ -111,14 +111,15 @@ class TiledSlide(Slide):
         """Close the file. A closed slide cannot be read."""
         self._file.close()
 
-    def _tile(self, level: int, number: int, rows: int) -> Pixels | None:
+    def _tile(self, level: int, number: int, rows: int, out: Pixels | None = None) -> Pixels | None:
         """Decode a tile, of which the last strip of a picture in strips has fewer rows; None for one left out."""
         offsets, lengths = self._tables[level]
         length = int(lengths[number])
         if not length:
             return None
         directory = self._directories[level]
-        out = np.empty((rows, directory.tile_width, 3), np.uint8)
+        if out is None or out.shape[0] != rows:
+            out = np.empty((rows, directory.tile_width, 3), np.uint8)
         content = self._file.read(int(offsets[number]), length)
         try:
             self._decoders[level](content, out)
@@ -148,6 +149,12 @@ class TiledSlide(Slide):
         return min(directory.tile_height, directory.height - row * directory.tile_height)
 
     def _fill(self, level: int, x: int, y: int, out: Pixels) -> None:
+        self._assemble(level, x, y, out, self._cached)
+
+    def _assemble(
+        self, level: int, x: int, y: int, out: Pixels, tile_of: Callable[[int, int, int], Pixels | None]
+    ) -> None:
+        """Copy the parts of tiles that make up a region inside of the level."""
         directory = self._directories[level]
         height, width = out.shape[:2]
         wide, high, across = directory.tile_width, directory.tile_height, directory.tiles_across
@@ -156,7 +163,7 @@ class TiledSlide(Slide):
             rows = self._tile_rows(level, row)
             for column in range(x // wide, (x + width - 1) // wide + 1):
                 left, right = max(x, column * wide), min(x + width, (column + 1) * wide)
-                tile = self._cached(level, row * across + column, rows)
+                tile = tile_of(level, row * across + column, rows)
                 part = out[top - y : bottom - y, left - x : right - x]
                 if tile is None:
                     part[:] = WHITE
@@ -164,6 +171,37 @@ class TiledSlide(Slide):
                     part[:] = tile[
                         top - row * high : bottom - row * high, left - column * wide : right - column * wide
                     ]
+
+    def _patch_reader(self, level: int, size: int) -> Callable[[int, int], Pixels]:
+        """Keep the tiles that the present row of patches touches; their memory is used again for the next."""
+        directory, found = self._directories[level], self.levels[level]
+        tiles: dict[int, Pixels | None] = {}
+        spare: list[Pixels] = []
+        first = 0
+
+        def tile_of(_level: int, number: int, rows: int) -> Pixels | None:
+            if number not in tiles:
+                tiles[number] = self._tile(level, number, rows, spare.pop() if spare else None)
+            return tiles[number]
+
+        def read(x: int, y: int) -> Pixels:
+            nonlocal first
+            begin = y // directory.tile_height * directory.tiles_across
+            if begin != first:
+                for number in [number for number in tiles if number < begin]:
+                    tile = tiles.pop(number)
+                    if tile is not None:
+                        spare.append(tile)
+                first = begin
+            width, height = min(size, found.width - x), min(size, found.height - y)
+            if width <= 0 or height <= 0:
+                return np.full((size, size, 3), WHITE, np.uint8)
+            whole = (width, height) == (size, size)
+            out = np.empty((size, size, 3), np.uint8) if whole else np.full((size, size, 3), WHITE, np.uint8)
+            self._assemble(level, x, y, out[:height, :width], tile_of)
+            return out
+
+        return read
 
     def _band(self, level: int, row: int, threads: int) -> Pixels:
         """All rows of one row of tiles."""
