@@ -1,4 +1,4 @@
-"""Microns decide: what a file states is checked, contradictions are refused, and areas are averaged exactly."""
+"""Microns decide (LN-02): what a file states is checked, contradictions are refused, and areas are averaged exactly."""
 
 from __future__ import annotations
 

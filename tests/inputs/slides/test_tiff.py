@@ -163,6 +163,11 @@ def test_a_mirax_file_without_its_folder_says_so(tmp_path):
     assert "folder of the same name" in refusal(tmp_path / "a.mrxs", b"\xff\xd8\xff\xe0 a preview")
 
 
+def test_a_dicom_file_that_is_no_slide_says_what_a_dicom_slide_is(tmp_path):
+    content = bytes(128) + b"DICM" + bytes(500)
+    assert "a folder of files" in refusal(tmp_path / "a.dcm", content)
+
+
 def test_every_cut_is_a_message(tmp_path):
     """A download that stopped anywhere: before the header's end, within a table, within the last tile."""
     whole = write_tiff(tmp_path / "whole.tif", pyramid(tissue_picture(500, 400), 2)).read_bytes()

@@ -1,4 +1,4 @@
-"""Tissue is what scikit-image's Otsu on saturation says, by one threshold for the whole slide."""
+"""Tissue is what scikit-image's Otsu on saturation says, by one threshold for the whole slide (LN-02)."""
 
 from __future__ import annotations
 

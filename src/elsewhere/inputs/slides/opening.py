@@ -19,7 +19,7 @@ BACKENDS = ("auto", "direct", "openslide", "picture")
 _TIFF = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"BM", b"RIFF")
 _MOST_OPENSLIDE_TILE_BYTES = 256 << 20
-_SEVERAL_FILES = (".mrxs", ".vms", ".vmu")
+_SEVERAL_FILES = (".mrxs", ".vms", ".vmu", ".dcm")
 
 
 def open_slide(path: str | Path, *, mpp: float | None = None, backend: str = "auto") -> Slide:

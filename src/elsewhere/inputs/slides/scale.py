@@ -24,7 +24,7 @@ MOST_UPSAMPLING = 1.05
 _OBJECTIVE_TIMES_MPP = 10.0
 _OBJECTIVE_BAND = 1.5
 _OVERRIDE = (
-    "State the microns per pixel: mpp=0.25 in open_slide, --mpp 0.25, or a column mpp in the cohort table."
+    "State the microns per pixel: mpp=0.25 in open_slide, or --mpp 0.25."
 )
 
 RULES = ("finest", "nearest")

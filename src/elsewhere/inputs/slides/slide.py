@@ -373,7 +373,7 @@ class Slide(ABC):
     def __reduce__(self) -> tuple[Any, ...]:
         from elsewhere.inputs.slides.opening import reopen
 
-        return reopen, (str(self.path), self._stated_mpp, self.backend)
+        return reopen, (str(self.path.absolute()), self._stated_mpp, self.backend)
 
     def __repr__(self) -> str:
         width, height = self.size_px
