@@ -128,9 +128,20 @@ def test_a_million_tiles_of_no_bytes_are_refused(tmp_path):
     assert "cut off" in refusal(path, bytes(short))
 
 
+def test_a_private_tag_of_gigabytes_is_refused_before_openslide_takes_memory_for_it(tmp_path):
+    content = bytearray(tiff([tags(t50000=(LONG, [7]))], tail=bytes(1 << 18)))
+    at = content.index(struct.pack("<HHI", 50000, LONG, 1))
+    content[at + 4 : at + 8] = struct.pack("<I", 1_000_000_000)
+    for backend in ("auto", "openslide"):
+        assert "tag 50000" in refusal(tmp_path / "a.tif", bytes(content), backend=backend)
+
+
 def test_tiles_behind_the_end_of_the_file_are_counted(tmp_path):
     text = refusal(tmp_path / "a.tif", tiff([tags()], tail=bytes(100)))
     assert "1 of 1 tiles lie behind the end" in text
+    large = tiff([tags(t325=(LONG, [4_000_000_000]))], tail=bytes(1 << 18))
+    for backend in ("auto", "openslide"):  # OpenSlide would end the process where it gets no memory
+        assert "behind the end" in refusal(tmp_path / "a.tif", large, backend=backend)
 
 
 def test_other_files_by_the_name_of_a_slide_are_told_by_what_they_are(tmp_path):

@@ -10,7 +10,7 @@ from elsewhere.inputs.slides.openslide_slide import OpenSlideSlide, openslide_mo
 from elsewhere.inputs.slides.picture_slide import PictureSlide
 from elsewhere.inputs.slides.scale import check_mpp
 from elsewhere.inputs.slides.slide import Slide
-from elsewhere.inputs.slides.tiff import read_directories
+from elsewhere.inputs.slides.tiff import read_directories, read_tile_table
 from elsewhere.inputs.slides.tiff_formats import TiffFormat, describe_tiff
 from elsewhere.inputs.slides.tiled_slide import NotDirectError, TiledSlide
 from elsewhere.untrusted import check_plain_file
@@ -139,11 +139,11 @@ def _tiff_of(path: Path) -> TiffFormat | None:
     try:
         directories = read_directories(reader)
         for directory in directories:
-            # OpenSlide ends the process where it gets no memory for a tile.
-            if (
-                directory.tiled
-                and directory.tile_width * directory.tile_height * 4 > _MOST_OPENSLIDE_TILE_BYTES
-            ):
+            if not directory.tiled:
+                continue
+            # OpenSlide ends the process where it gets no memory for a tile, or for the bytes of one.
+            read_tile_table(reader, directory)
+            if directory.tile_width * directory.tile_height * 4 > _MOST_OPENSLIDE_TILE_BYTES:
                 raise UserError(
                     f"the file states tiles of {directory.tile_width:,} x {directory.tile_height:,} pixels",
                     where=f"{path}, picture {directory.index}",

@@ -23,9 +23,7 @@ CONTRADICTION = 0.05
 MOST_UPSAMPLING = 1.05
 _OBJECTIVE_TIMES_MPP = 10.0
 _OBJECTIVE_BAND = 1.5
-_OVERRIDE = (
-    "State the microns per pixel: mpp=0.25 in open_slide, or --mpp 0.25."
-)
+_OVERRIDE = "State the microns per pixel: mpp=0.25 in open_slide, or --mpp 0.25."
 
 RULES = ("finest", "nearest")
 

@@ -183,7 +183,7 @@ def read_tile_table(
         UserError: The table does not fit the picture, or a tile lies behind the end of the file.
     """
     where = f"{file.path}, picture {directory.index}"
-    needed = directory.tiles_across * directory.tiles_down
+    needed = directory.tiles_across * directory.tiles_down * (directory.samples if directory.planar else 1)
     tables = []
     for kind, count, at in (directory.offsets_entry, directory.lengths_entry):
         if count != needed:
@@ -247,7 +247,7 @@ def _read_tags(file: StretchReader, position: int, order: str, big: bool) -> tup
     for number in range(count):
         at = number * entry_size
         tag, kind = struct.unpack_from(order + "HH", content, at)
-        if tag not in _WANTED or kind not in _TYPES:
+        if kind not in _TYPES:
             continue
         values = struct.unpack_from(order + ("Q" if big else "I"), content, at + 4)[0]
         pair = 2 if _TYPES[kind].startswith("2") else 1
@@ -259,7 +259,16 @@ def _read_tags(file: StretchReader, position: int, order: str, big: bool) -> tup
             where = body + field
         else:
             where = struct.unpack_from(order + ("Q" if big else "I"), content, field)[0]
-        tags[tag] = (dtype.str, values * pair, where)
+        if where + length > file.size:
+            # Other programs take memory for the stated length before they read.
+            raise UserError(
+                f"tag {tag} in the picture directory at byte {position:,} states {length:,} bytes at byte {where:,}, and "
+                f"the file has {file.size:,}",
+                where=str(file.path),
+                fix=CUT_OFF,
+            )
+        if tag in _WANTED:
+            tags[tag] = (dtype.str, values * pair, where)
     return tags, struct.unpack_from(order + ("Q" if big else "I"), content, count * entry_size)[0]
 
 
