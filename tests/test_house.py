@@ -213,7 +213,7 @@ TRAVELS = (
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {
-    "inputs": {"pydicom", "imagecodecs"},
+    "inputs": {"pydicom", "imagecodecs", "openslide"},
     "networks": {"timm"},
     "training": {"monai", "nibabel", "triton"},
     "recipes": {"monai", "nibabel", "xgboost", "nnunetv2", "pynvml"},
@@ -234,6 +234,9 @@ STAYS = [
     "ray",
     "pydicom",
     "imagecodecs",
+    "openslide",
+    "tifffile",
+    "cv2",
 ]
 """What the rest of the package needs and such a machine lacks."""
 

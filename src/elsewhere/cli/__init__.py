@@ -29,6 +29,7 @@ from elsewhere.cli import (
     phantoms,
     readers,
     scoring,
+    slides,
     studies,
 )
 from elsewhere.cli.apps import app
@@ -56,6 +57,7 @@ __all__ = [
     "phantoms",
     "readers",
     "scoring",
+    "slides",
     "studies",
 ]
 
