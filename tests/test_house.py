@@ -194,7 +194,7 @@ TRAVELS = (
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {
-    "inputs": {"pydicom", "imagecodecs"},
+    "inputs": {"pydicom", "imagecodecs", "numba", "tifffile"},
     "networks": {"timm"},
     "training": {"monai", "nibabel", "triton"},
     "recipes": {"monai", "nibabel", "xgboost", "nnunetv2", "pynvml"},
@@ -215,6 +215,7 @@ STAYS = [
     "ray",
     "pydicom",
     "imagecodecs",
+    "tifffile",
 ]
 """What the rest of the package needs and such a machine lacks."""
 

@@ -47,7 +47,12 @@ class BatchFit:
 def _check(batch: Any) -> Any:
     import torch
 
-    if not isinstance(batch, torch.Tensor) or batch.dtype != torch.uint8 or batch.ndim != 4 or batch.shape[-1] != 3:
+    if (
+        not isinstance(batch, torch.Tensor)
+        or batch.dtype != torch.uint8
+        or batch.ndim != 4
+        or batch.shape[-1] != 3
+    ):
         raise UserError(
             "a batch of patches must be a uint8 tensor of the shape [patches, height, width, 3]",
             fix="Use tensor.permute(0, 2, 3, 1) where the channels come first.",
@@ -97,10 +102,8 @@ def fit_batch(batch: torch.Tensor) -> BatchFit:
     stretched = torch.where(high64 > low64, (grid.clamp(low64, high64) - low64) / spread * 255.0, grid)
     part = stretched.floor() / 255.0
     linear = torch.where(part > 0.04045, ((part + 0.055) / 1.055) ** 2.4, part / 12.92)
-    light = sum(
-        (linear * LUMINANCE[k]).gather(1, pixels[..., k].long()) for k in range(3)
-    )
-    tissue = light < luminance_limit()  # type: ignore[operator]
+    parts = [(linear * LUMINANCE[k]).gather(1, pixels[..., k].long()) for k in range(3)]
+    tissue = (parts[0] + parts[1] + parts[2]) < luminance_limit()
     counts = tissue.sum(dim=1)
     table = torch.as_tensor(np.array(density_table()), device=device, dtype=torch.float32)
     density = table[pixels.long()]
@@ -108,7 +111,9 @@ def fit_batch(batch: torch.Tensor) -> BatchFit:
     size = counts.clamp(min=1).float()
     mean = (density * weights).sum(dim=1) / size[:, None]
     centred = (density - mean[:, None, :]) * weights
-    covariance = (centred.transpose(1, 2) @ centred).double().cpu() / (size.double().cpu() - 1).clamp(min=1)[:, None, None]
+    covariance = (centred.transpose(1, 2) @ centred).double().cpu() / (size.double().cpu() - 1).clamp(min=1)[
+        :, None, None
+    ]
     spectrum, vectors = torch.linalg.eigh(covariance)
     plane = vectors[:, :, [2, 1]]
     plane = plane * torch.where(plane[:, :1, :] < 0, -1.0, 1.0)
@@ -166,9 +171,7 @@ def transfer_matrices(fits: Sequence[StainFit] | BatchFit, target: StainFit | st
     return made_here.masked_fill(~fits.is_fitted[:, None, None], float("nan"))
 
 
-def transform_batch(
-    batch: torch.Tensor, matrices: torch.Tensor, *, background: str = "keep"
-) -> torch.Tensor:
+def transform_batch(batch: torch.Tensor, matrices: torch.Tensor, *, background: str = "keep") -> torch.Tensor:
     """Give each patch of a batch the stains of the target.
 
     Args:
@@ -203,7 +206,9 @@ def transform_batch(
     good = torch.isfinite(matrices).all(dim=(1, 2))
     plain = torch.nan_to_num(matrices).float()
     density = table[pixels.long()].reshape(len(pixels), -1, 3) @ plain.transpose(1, 2)
-    made = (255.0 * torch.exp(-density.clamp(min=-1.0))).clamp(max=255.0).to(torch.uint8).reshape(pixels.shape)
+    made = (
+        (255.0 * torch.exp(-density.clamp(min=-1.0))).clamp(max=255.0).to(torch.uint8).reshape(pixels.shape)
+    )
     kept = ~good[:, None, None]
     if background == "keep":
         kept = kept | (pixels >= BACKGROUND_FROM).all(dim=-1)

@@ -34,7 +34,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any] | None:
         import numba
     except ImportError:
         return None
-    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
 
 
 def count_colours(pixels: Any, counts: Any) -> int:
@@ -199,5 +199,7 @@ def multiply_tables(pixels: Any, factors: Any, keep_from: int, out: Any) -> int:
             n += 1
         else:
             for k in range(3):
-                out[i, k] = np.uint8(int(min(255.0, 255.0 * (factors[0, r, k] * factors[1, g, k] * factors[2, b, k]))))
+                out[i, k] = np.uint8(
+                    int(min(255.0, 255.0 * (factors[0, r, k] * factors[1, g, k] * factors[2, b, k])))
+                )
     return n

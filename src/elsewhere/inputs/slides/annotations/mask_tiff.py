@@ -62,7 +62,9 @@ def check_directories(path: Path) -> int:
         count, entry, link = (8, 20, 8) if big else (2, 12, 4)
         if big and len(head) < 16:
             raise UserError("the mask is cut off", where=where, fix="Copy the file again.")
-        offset = struct.unpack(f"{order}Q", head[8:16])[0] if big else struct.unpack(f"{order}I", head[4:8])[0]
+        offset = (
+            struct.unpack(f"{order}Q", head[8:16])[0] if big else struct.unpack(f"{order}I", head[4:8])[0]
+        )
         seen: set[int] = set()
         while offset:
             if offset in seen or len(seen) >= MOST_PICTURES:
@@ -127,7 +129,7 @@ class MaskTiff:
             pages = [self._file.pages[number] for number in range(len(self._file.pages))]
         except UserError:
             raise
-        except Exception as error:  # noqa: BLE001 - tifffile raises many types for damaged files
+        except Exception as error:
             raise self._damaged(error) from error
         try:
             self._pages = self._usable(pages)
@@ -155,7 +157,7 @@ class MaskTiff:
                 plain = page.dtype in (np.uint8, np.uint16, np.bool_) and page.samplesperpixel == 1
                 compression = int(page.compression)
                 offsets, sizes = len(page.dataoffsets), len(page.databytecounts)
-            except Exception as error:  # noqa: BLE001 - a damaged directory
+            except Exception as error:
                 raise self._damaged(error) from error
             wrong = ""
             if not plain:
@@ -254,7 +256,7 @@ class MaskTiff:
                 flat = np.asarray(decoded).reshape(decoded.shape[-3], decoded.shape[-2])
                 part = flat[: size[0], : size[1]]
                 tile[: part.shape[0], : part.shape[1]] = part
-        except Exception as error:  # noqa: BLE001 - decoders raise many types for damaged tiles
+        except Exception as error:
             raise self._damaged(error) from error
         return tile
 
@@ -275,7 +277,9 @@ class MaskTiff:
             UserError: The level does not exist, the part is too large, or a tile is damaged.
         """
         if not 0 <= level < len(self.levels):
-            raise UserError(f"the mask has {len(self.levels)} levels, and none of number {level}", where=str(self.path))
+            raise UserError(
+                f"the mask has {len(self.levels)} levels, and none of number {level}", where=str(self.path)
+            )
         if width < 0 or height < 0 or width * height > MOST_TILE * MOST_TILE * 4:
             raise UserError(f"a part of {width:,} x {height:,} is not read at once", where=str(self.path))
         out = np.zeros((height, width), dtype=np.bool_)

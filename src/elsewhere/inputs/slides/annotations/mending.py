@@ -23,7 +23,9 @@ from elsewhere.inputs.stain import kernels
 PARTS = 256
 """Coordinates are rounded to one part in this many of a pixel."""
 _MOST_PAIRS = 1 << 32
-_ROUNDS = 12
+"""Comparisons of edges in all rounds together."""
+_ROUNDS = 30
+MOST_PIECES = 20_000_000
 Whole = npt.NDArray[np.int64]
 
 
@@ -260,18 +262,20 @@ def _node(edges: Whole, ring: Whole, table: RingTable, where: str) -> tuple[Whol
     """Split edges until they meet at common ends alone; count which rings met at first."""
     counts = {"rings that cross themselves": 0, "rings that overlap": 0, "holes partly outside": 0}
     function: Callable[..., Any] = kernels.compiled(pairs_that_meet) or pairs_that_meet
+    left = _MOST_PAIRS
     for number in range(_ROUNDS):
         real = (edges[:, :2] != edges[:, 2:]).any(axis=1)
         edges, ring = np.ascontiguousarray(edges[real]), ring[real]
         order = np.argsort(np.minimum(edges[:, 0], edges[:, 2]), kind="stable")
         pairs = np.empty((max(1024, len(edges)), 2), dtype=np.int64)
-        n, looked = function(edges, order, pairs, _MOST_PAIRS).tolist()
+        n, looked = function(edges, order, pairs, left).tolist()
         if n > len(pairs):
             pairs = np.empty((n, 2), dtype=np.int64)
-            function(edges, order, pairs, _MOST_PAIRS)
+            function(edges, order, pairs, left)
+        left -= looked
         if n < 0 or len(edges) > MOST_PIECES:
             raise UserError(
-                f"the outlines cross too often to be resolved ({looked:,} comparisons, {len(edges):,} pieces)",
+                f"the outlines cross too often to be resolved ({_MOST_PAIRS - left:,} comparisons, {len(edges):,} pieces)",
                 where=where or None,
                 fix="Check that these are outlines of tissue.",
             )
@@ -294,16 +298,15 @@ def _node(edges: Whole, ring: Whole, table: RingTable, where: str) -> tuple[Whol
     )
 
 
-MOST_PIECES = 20_000_000
-
-
 def _split(edges: Whole, ring: Whole, pairs: Whole) -> tuple[Whole, Whole]:
     """Split the edges of pairs where they meet."""
     one, two = edges[pairs[:, 0]], edges[pairs[:, 1]]
     a, b, c, d = one[:, :2], one[:, 2:], two[:, :2], two[:, 2:]
 
     def turn(p: Whole, q: Whole, r: Whole) -> Whole:
-        return np.asarray((q[:, 0] - p[:, 0]) * (r[:, 1] - p[:, 1]) - (q[:, 1] - p[:, 1]) * (r[:, 0] - p[:, 0]))
+        return np.asarray(
+            (q[:, 0] - p[:, 0]) * (r[:, 1] - p[:, 1]) - (q[:, 1] - p[:, 1]) * (r[:, 0] - p[:, 0])
+        )
 
     of_c, of_d, of_a, of_b = turn(a, b, c), turn(a, b, d), turn(c, d, a), turn(c, d, b)
     proper = (of_c != 0) & (of_d != 0) & (of_a != 0) & (of_b != 0)
@@ -311,12 +314,12 @@ def _split(edges: Whole, ring: Whole, pairs: Whole) -> tuple[Whole, Whole]:
     point = np.rint(a + (b - a) * part[:, None]).astype(np.int64)
     which = [pairs[proper, 0], pairs[proper, 1]]
     where = [point[proper], point[proper]]
-    for turned, end, low, high, index in (
+    for turned, end, low, high, side in (
         (of_c, c, a, b, 0), (of_d, d, a, b, 0), (of_a, a, c, d, 1), (of_b, b, c, d, 1),
     ):  # fmt: skip
         between = (np.minimum(low, high) <= end).all(axis=1) & (end <= np.maximum(low, high)).all(axis=1)
         on = (turned == 0) & between & (end != low).any(axis=1) & (end != high).any(axis=1)
-        which.append(pairs[on, index])
+        which.append(pairs[on, side])
         where.append(end[on])
     edge, cut = np.concatenate(which), np.concatenate(where)
     touched, index = np.unique(edge, return_inverse=True)
@@ -324,8 +327,8 @@ def _split(edges: Whole, ring: Whole, pairs: Whole) -> tuple[Whole, Whole]:
     along = ((cut - begin[index]) * (finish - begin)[index]).sum(axis=1)
     every = np.concatenate([begin, cut, finish])
     owner = np.concatenate([np.arange(len(touched)), index, np.arange(len(touched))])
-    low = np.iinfo(np.int64).min
-    way = np.concatenate([np.full(len(touched), low), along, np.full(len(touched), -(low + 1))])
+    least = np.iinfo(np.int64).min
+    way = np.concatenate([np.full(len(touched), least), along, np.full(len(touched), -(least + 1))])
     order = np.lexsort((way, owner))
     every, owner = every[order], owner[order]
     same = owner[1:] == owner[:-1]

@@ -145,7 +145,9 @@ class _Collector:
         if meaning == IGNORE:
             return
         ring = clean_ring(rings[0], self.counter)
-        holes = [hole for hole in (clean_ring(given, self.counter) for given in rings[1:]) if hole is not None]
+        holes = [
+            hole for hole in (clean_ring(given, self.counter) for given in rings[1:]) if hole is not None
+        ]
         if ring is None:
             return
         outline = Outline(ring, tuple(holes), name, group)
@@ -263,7 +265,9 @@ def _as_user_error(where: str) -> Iterator[None]:
         ) from error
 
 
-def json_annotations(tree: Any, *, groups: Mapping[str, str] | None = None, where: str = "json") -> Annotations:
+def json_annotations(
+    tree: Any, *, groups: Mapping[str, str] | None = None, where: str = "json"
+) -> Annotations:
     """Read annotations from parsed JSON: GeoJSON, or NCRF's `positive` and `negative`.
 
     Args:
@@ -316,14 +320,19 @@ def _take_feature(feature: Any, place: str, collector: _Collector) -> None:
     waiting = [geometry]
     while waiting:
         one = waiting.pop()
+        if one is None:
+            collector.counter.add("shapes without area")
+            continue
         kind = one.get("type") if isinstance(one, Mapping) else None
         if kind == "GeometryCollection":
             waiting += _list(one.get("geometries"), f"{place}, 'geometries'", where)
             continue
         if kind not in ("Polygon", "MultiPolygon"):
-            if one is not None and kind not in ("Point", "MultiPoint", "LineString", "MultiLineString"):
+            if kind not in ("Point", "MultiPoint", "LineString", "MultiLineString"):
                 raise UserError(
-                    f"{place} has a geometry of type '{printable(str(kind))[:60]}'", where=where, fix=_GEOMETRY_FIX
+                    f"{place} has a geometry of type '{printable(str(kind))[:60]}'",
+                    where=where,
+                    fix=_GEOMETRY_FIX,
                 )
             collector.counter.add("shapes without area")
             continue

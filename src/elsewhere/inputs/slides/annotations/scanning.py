@@ -91,7 +91,9 @@ class Grid:
     rows: int
 
 
-def scan(edges: Any, ring: Any, role: Any, owner: Any, grid: Any, mask: Any, counts: Any, samples: int) -> int:
+def scan(
+    edges: Any, ring: Any, role: Any, owner: Any, grid: Any, mask: Any, counts: Any, samples: int
+) -> int:
     """Walk along rows of samples and mark or count those inside of the region.
 
     Args:
@@ -119,8 +121,8 @@ def scan(edges: Any, ring: Any, role: Any, owner: Any, grid: Any, mask: Any, cou
     starts = np.zeros(n + 1, dtype=np.int64)
     for e in range(edges.shape[0]):
         low, high = min(edges[e, 1], edges[e, 3]), max(edges[e, 1], edges[e, 3])
-        a = max(int(math.ceil((low - y0) / step - 0.5)), first)
-        b = min(int(math.ceil((high - y0) / step - 0.5)), last)
+        a = max(math.ceil((low - y0) / step - 0.5), first)
+        b = min(math.ceil((high - y0) / step - 0.5), last)
         for j in range(a, b):
             starts[j - first + 1] += 1
     for j in range(n):
@@ -131,8 +133,8 @@ def scan(edges: Any, ring: Any, role: Any, owner: Any, grid: Any, mask: Any, cou
     for e in range(edges.shape[0]):
         xa, ya, xb, yb = edges[e, 0], edges[e, 1], edges[e, 2], edges[e, 3]
         low, high = min(ya, yb), max(ya, yb)
-        a = max(int(math.ceil((low - y0) / step - 0.5)), first)
-        b = min(int(math.ceil((high - y0) / step - 0.5)), last)
+        a = max(math.ceil((low - y0) / step - 0.5), first)
+        b = min(math.ceil((high - y0) / step - 0.5), last)
         if b <= a:
             continue
         slope = (xb - xa) / (yb - ya)
@@ -168,8 +170,8 @@ def scan(edges: Any, ring: Any, role: Any, owner: Any, grid: Any, mask: Any, cou
         excluded = 0
         for i in range(begin, end):
             if positive > 0 and excluded == 0:
-                left = max(int(math.ceil((place[i - 1] - x0) / step - 0.5)), 0)
-                right = min(int(math.ceil((place[i] - x0) / step - 0.5)), columns)
+                left = max(math.ceil((place[i - 1] - x0) / step - 0.5), 0)
+                right = min(math.ceil((place[i] - x0) / step - 0.5), columns)
                 if right > left:
                     total += right - left
                     if mask.shape[0] > 0:
@@ -209,7 +211,9 @@ def _run(table: RingTable, grid: Grid, rows: tuple[int, int], mask: Any, counts:
     edges, ring = table.edges, table.ring
     if len(edges):
         top, bottom = (grid.y + row * grid.step_px for row in rows)
-        near = (np.maximum(edges[:, 1], edges[:, 3]) >= top) & (np.minimum(edges[:, 1], edges[:, 3]) <= bottom)
+        near = (np.maximum(edges[:, 1], edges[:, 3]) >= top) & (
+            np.minimum(edges[:, 1], edges[:, 3]) <= bottom
+        )
         if not near.all():
             edges, ring = edges[near], ring[near]
     return int(function(edges, ring, table.role, table.owner, numbers, mask, counts, samples))
@@ -227,7 +231,9 @@ def _check(table: RingTable, grid: Grid) -> None:
         )
 
 
-def mask_rows(annotations: Annotations | RingTable, grid: Grid, first: int, last: int) -> npt.NDArray[np.uint8]:
+def mask_rows(
+    annotations: Annotations | RingTable, grid: Grid, first: int, last: int
+) -> npt.NDArray[np.uint8]:
     """Return some rows of the mask of annotations.
 
     Args:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError
-from elsewhere.files import check_out_file, explained_refusals, replacing
+from elsewhere.files import check_out_file, replacing
 from elsewhere.inputs.slides.annotations.mask_tiff import EXTRA, MOST_EDGE
 from elsewhere.inputs.slides.annotations.mending import Region, resolve
 from elsewhere.inputs.slides.annotations.outlines import Annotations, Ring
@@ -95,7 +95,7 @@ def write_geojson(
     path = Path(path)
     content = json.dumps(geojson(annotations, name=name), separators=(",", ":"))
     check_out_file(path, replace=replace)
-    with explained_refusals(path, "write"), replacing(path) as temporary:
+    with replacing(path) as temporary:
         temporary.write_text(content, encoding="utf-8")
     return path
 
@@ -134,7 +134,8 @@ def write_mask(
     """
     if not (math.isfinite(mpp) and _MPP[0] <= mpp <= _MPP[1]):
         raise UserError(
-            f"the slide has {mpp} microns per pixel", fix=f"Give microns, such as 0.25; from {_MPP[0]} to {_MPP[1]:g}."
+            f"the slide has {mpp} microns per pixel",
+            fix=f"Give microns, such as 0.25; from {_MPP[0]} to {_MPP[1]:g}.",
         )
     if not (0 < size_px[0] <= MOST_EDGE and 0 < size_px[1] <= MOST_EDGE):
         raise UserError(
@@ -151,25 +152,24 @@ def write_mask(
     factors = _factors(size_px, downsample)
     table = ring_table(annotations)
     pixels = sum(math.ceil(size_px[0] / f) * math.ceil(size_px[1] / f) for f in factors)
-    with explained_refusals(path, "write"), replacing(path) as temporary:
-        with tifffile.TiffWriter(temporary, bigtiff=pixels > _LARGE) as writer:
-            for number, factor in enumerate(factors):
-                columns, rows = math.ceil(size_px[0] / factor), math.ceil(size_px[1] / factor)
-                grid = Grid(x=0.0, y=0.0, step_px=factor, columns=columns, rows=rows)
-                per_cm = 10_000.0 / (mpp * factor)
-                writer.write(
-                    _tiles(table, grid),
-                    shape=(rows, columns),
-                    dtype=np.uint8,
-                    tile=(TILE, TILE),
-                    compression="zlib",
-                    photometric="minisblack",
-                    resolution=(per_cm, per_cm),
-                    resolutionunit="CENTIMETER",
-                    subfiletype=1 if number else 0,
-                    metadata=None,
-                    software="elsewhere",
-                )
+    with replacing(path) as temporary, tifffile.TiffWriter(temporary, bigtiff=pixels > _LARGE) as writer:
+        for number, factor in enumerate(factors):
+            columns, rows = math.ceil(size_px[0] / factor), math.ceil(size_px[1] / factor)
+            grid = Grid(x=0.0, y=0.0, step_px=factor, columns=columns, rows=rows)
+            per_cm = 10_000.0 / (mpp * factor)
+            writer.write(
+                _tiles(table, grid),
+                shape=(rows, columns),
+                dtype=np.uint8,
+                tile=(TILE, TILE),
+                compression="zlib",
+                photometric="minisblack",
+                resolution=(per_cm, per_cm),
+                resolutionunit="CENTIMETER",
+                subfiletype=1 if number else 0,
+                metadata=None,
+                software="elsewhere",
+            )
     return path
 
 
