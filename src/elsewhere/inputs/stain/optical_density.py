@@ -146,7 +146,7 @@ def luminance_limit(threshold: float = LUMINOSITY) -> float:
 
     Example:
         >>> round(luminance_limit(0.8), 4)
-        0.5626
+        0.5633
     """
     rounded = np.ceil(threshold * 255.0 - 1e-9) - 0.5
     lightness = rounded / 2.55
