@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from elsewhere.cli import cohorts, explain, judging, models, phantoms, scoring, studies
+from elsewhere.cli import cohorts, explain, judging, models, phantoms, scoring, slide_annotations, studies
 from elsewhere.cli.apps import app
 from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.errors import (
@@ -33,7 +33,18 @@ from elsewhere.errors import (
 from elsewhere.files.refusals import file_system_error
 from elsewhere.untrusted import printable, printable_json
 
-__all__ = ["app", "cohorts", "explain", "judging", "main", "models", "phantoms", "scoring", "studies"]
+__all__ = [
+    "app",
+    "cohorts",
+    "explain",
+    "judging",
+    "main",
+    "models",
+    "phantoms",
+    "scoring",
+    "slide_annotations",
+    "studies",
+]
 
 
 def main(argv: list[str] | None = None) -> None:

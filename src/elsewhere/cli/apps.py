@@ -22,7 +22,7 @@ SECTIONS = {
         "plan-sample",
     ),
     "From image files to a report": ("plan", "run", "models", "predict", "explain", "check-bundle"),
-    "Who was tested": ("cohort", "phantom"),
+    "Who was tested": ("cohort", "phantom", "annotations"),
     "What can be named": ("tasks", "protocols", "metrics", "readers", "recipes"),
 }
 
