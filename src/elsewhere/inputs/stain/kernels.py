@@ -173,11 +173,11 @@ def project(pixels: Any, first: Any, second: Any, out: Any) -> int:
 
 
 def multiply_tables(pixels: Any, factors: Any, keep_from: int, out: Any) -> int:
-    """Write each pixel's new colour: 255 times the product of three table entries, per channel.
+    """Write each pixel's new colour: the product of three table entries per channel.
 
     Args:
         pixels: uint8, [pixels, 3].
-        factors: [3 channels of the old colour, 256, 3 channels of the new colour].
+        factors: [3 channels of the old colour, 256, 3 channels of the new colour]; the first holds the factor 255.
         keep_from: A pixel of which every channel has this value or more keeps its bytes; 256 for none.
         out: uint8, [pixels, 3], changed in place.
 
@@ -186,20 +186,19 @@ def multiply_tables(pixels: Any, factors: Any, keep_from: int, out: Any) -> int:
 
     Example:
         >>> out = np.zeros((1, 3), dtype=np.uint8)
-        >>> multiply_tables(np.zeros((1, 3), dtype=np.uint8), np.ones((3, 256, 3)), 256, out), out.tolist()
-        (0, [[255, 255, 255]])
+        >>> multiply_tables(np.zeros((1, 3), dtype=np.uint8), np.full((3, 256, 3), 2.5), 256, out), out.tolist()
+        (0, [[15, 15, 15]])
     """
     n = 0
     for i in range(pixels.shape[0]):
         r, g, b = pixels[i, 0], pixels[i, 1], pixels[i, 2]
-        if r >= keep_from and g >= keep_from and b >= keep_from:
-            out[i, 0] = r
-            out[i, 1] = g
-            out[i, 2] = b
-            n += 1
-        else:
+        for k in range(3):
+            out[i, k] = np.uint8(np.int32(min(factors[0, r, k] * factors[1, g, k] * factors[2, b, k], 255.0)))
+    if keep_from > 255:
+        return n
+    for i in range(pixels.shape[0]):
+        if (pixels[i, 0] >= keep_from) & (pixels[i, 1] >= keep_from) & (pixels[i, 2] >= keep_from):
             for k in range(3):
-                out[i, k] = np.uint8(
-                    int(min(255.0, 255.0 * (factors[0, r, k] * factors[1, g, k] * factors[2, b, k])))
-                )
+                out[i, k] = pixels[i, k]
+            n += 1
     return n

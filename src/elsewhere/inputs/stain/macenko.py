@@ -17,6 +17,7 @@ Macenko et al., IEEE ISBI 2009, 1107-1110.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -257,7 +258,9 @@ def transform(
         True
     """
     array = check_pixels(pixels)
-    wanted = check_fit(target_by_name(target) if isinstance(target, str) else target, where="target")
+    wanted = target_by_name(target) if isinstance(target, str) else target
+    if not wanted.is_fitted:
+        check_fit(wanted, where="target")
     if background not in BACKGROUNDS:
         raise UserError(
             f"background is {background!r}", fix=f"Give one of these words: {', '.join(BACKGROUNDS)}."
@@ -265,15 +268,27 @@ def transform(
     if not source.is_fitted or not array.size:
         return array.copy()
     keep_from = BACKGROUND_FROM if background == "keep" else 256
-    exponents = -transfer_matrix(source, wanted).T[:, None, :] * density_table()[None, :, None]
+    exponents, factors = _tables(source, wanted)
     rows = array.reshape(-1, 3)
     fast = kernels.compiled(kernels.multiply_tables)
-    if fast is not None and np.abs(exponents).max() < _LARGEST_EXPONENT:
+    if fast is not None and factors is not None:
         out = np.empty_like(rows)
-        fast(rows, np.exp(exponents), keep_from, out)
+        fast(rows, factors, keep_from, out)
     else:
         out = _transform_plainly(rows, exponents, keep_from)
     return out.reshape(array.shape)
+
+
+@functools.lru_cache(maxsize=64)
+def _tables(source: StainFit, target: StainFit) -> tuple[Floats, Floats | None]:
+    """Exponents per old channel, value and new channel; and the factors of `multiply_tables`, None where they might overflow."""
+    check_fit(target, where="target")
+    exponents = -transfer_matrix(source, target).T[:, None, :] * density_table()[None, :, None]
+    if not np.abs(exponents).max() < _LARGEST_EXPONENT:
+        return exponents, None
+    factors = np.exp(exponents)
+    factors[0] *= 255.0
+    return exponents, factors
 
 
 def _transform_plainly(rows: Bytes, exponents: Floats, keep_from: int) -> Bytes:
