@@ -20,7 +20,7 @@ def xml(tmp_path):
 def test_what_a_file_holds(run, xml):
     done = run("annotations", str(xml), "--mpp", "0.5")
     assert done.code == 0
-    assert "1 rings that cross themselves" in done.out
+    assert "1 rings that cross or touch themselves" in done.out
     assert "1 annotations of groups of unknown meaning, left out" in done.out
     assert "mm2" in done.out and "written" not in done.out
     said = json.loads(run("annotations", str(xml), "--json", "--group", "Necrosis=tumour").out)

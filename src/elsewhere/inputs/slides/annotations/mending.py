@@ -280,11 +280,14 @@ def _node(edges: Whole, ring: Whole, table: RingTable, where: str) -> tuple[Whol
                 fix="Check that these are outlines of tissue.",
             )
         if n == 0:
+            if number == 0:
+                counts["rings that cross themselves"] = len(_visits_twice(edges, ring))
             return edges, ring, counts
         pairs = pairs[:n]
         if number == 0:
             first, second = ring[pairs[:, 0]], ring[pairs[:, 1]]
-            counts["rings that cross themselves"] = len(np.unique(first[first == second]))
+            again = _visits_twice(edges, ring)
+            counts["rings that cross themselves"] = len(np.union1d(first[first == second], again))
             outer = (table.role[first] == 0) & (table.role[second] == 0) & (first != second)
             counts["rings that overlap"] = len(np.unique(np.concatenate([first[outer], second[outer]])))
             mixed = (table.role[first] == 0) != (table.role[second] == 0)
@@ -296,6 +299,12 @@ def _node(edges: Whole, ring: Whole, table: RingTable, where: str) -> tuple[Whol
         where=where or None,
         fix="Simplify the outlines, or write a mask in their place.",
     )
+
+
+def _visits_twice(edges: Whole, ring: Whole) -> Whole:
+    """The rings that pass through one of their points twice."""
+    visits, times = np.unique(np.column_stack([ring, edges[:, :2]]), axis=0, return_counts=True)
+    return np.unique(visits[times > 1, 0])
 
 
 def _split(edges: Whole, ring: Whole, pairs: Whole) -> tuple[Whole, Whole]:
@@ -310,7 +319,7 @@ def _split(edges: Whole, ring: Whole, pairs: Whole) -> tuple[Whole, Whole]:
 
     of_c, of_d, of_a, of_b = turn(a, b, c), turn(a, b, d), turn(c, d, a), turn(c, d, b)
     proper = (of_c != 0) & (of_d != 0) & (of_a != 0) & (of_b != 0)
-    part = of_a / np.where(proper, (of_a - of_b).astype(np.float64), 1.0)
+    part = np.where(proper, of_a, 0) / np.where(proper, (of_a - of_b).astype(np.float64), 1.0)
     point = np.rint(a + (b - a) * part[:, None]).astype(np.int64)
     which = [pairs[proper, 0], pairs[proper, 1]]
     where = [point[proper], point[proper]]

@@ -28,7 +28,7 @@ COUNTED = {
     "holes": "holes, of one outline or of all",
     "rings of under three points": "rings of under three different points, left out",
     "rings without area": "rings that enclose no area, left out",
-    "rings that cross themselves": "rings that cross themselves: every part that they wind around is inside",
+    "rings that cross themselves": "rings that cross or touch themselves: every part that they wind around is inside",
     "rings that overlap": "outlines that cross another outline: the region is their union",
     "duplicate rings": "rings that occur twice, read once",
     "holes partly outside": "holes that cross the line of an outline: only what lies inside is taken away",

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from elsewhere.errors import UserError
 from elsewhere.files import check_out_file, replacing
@@ -180,11 +180,22 @@ def _factors(size_px: tuple[int, int], downsample: float) -> list[float]:
     return factors
 
 
-def _tiles(table: RingTable, grid: Grid) -> Iterator[npt.NDArray[np.uint8]]:
+def _tiles(table: RingTable, grid: Grid) -> Iterator[bytes]:
+    """The tiles of a level, row by row; those of one value are compressed once."""
     across = math.ceil(grid.columns / TILE)
+    empty, full = (
+        zlib.compress(np.full((TILE, TILE), value, dtype=np.uint8).tobytes(), 6) for value in (0, 255)
+    )
     for first in range(0, grid.rows, TILE):
         last = min(first + TILE, grid.rows)
-        band = np.zeros((TILE, across * TILE), dtype=np.uint8)
-        band[: last - first, : grid.columns] = mask_rows(table, grid, first, last) * np.uint8(255)
+        rows = mask_rows(table, grid, first, last)
         for column in range(across):
-            yield np.ascontiguousarray(band[:, column * TILE : (column + 1) * TILE])
+            part = rows[:, column * TILE : (column + 1) * TILE]
+            if not part.any():
+                yield empty
+            elif part.shape == (TILE, TILE) and part.all():
+                yield full
+            else:
+                tile = np.zeros((TILE, TILE), dtype=np.uint8)
+                tile[: part.shape[0], : part.shape[1]] = part * np.uint8(255)
+                yield zlib.compress(tile.tobytes(), 6)
