@@ -114,8 +114,8 @@ def prediction(
         "peer_seconds": floor / n,
         "ours_seconds": ours / n,
         "ratio": floor / ours,
-        "bar": "1.3 times its passes",
-        "met": ours <= 1.3 * floor,
+        "bar": "1.3 times its passes" if device.type == "cuda" else None,
+        "bar_met": ours <= 1.3 * floor if device.type == "cuda" else None,
         "notes": f"{ours / floor:.2f} times the passes; {1000 * ours / slices:.2f} ms per slice, from the mapped file to "
         f"boxes in the volume; mean of {n} volumes, random weights",
     }
@@ -237,7 +237,7 @@ def training(
         "ours_seconds": 10_000 / ours,
         "ratio": ours / peer,
         "bar": "3x" if device.type == "cuda" else "0.9x",
-        "met": ours >= (3.0 if device.type == "cuda" else 0.9) * peer,
+        "bar_met": ours >= (3.0 if device.type == "cuda" else 0.9) * peer,
         "notes": f"{peer:.0f} and {ours:.0f} tiles per second after the first epoch; {len(table)} slices with a lesion of "
         f"{len(cases)} volumes, slices z-1, z, z+1 as channels; ours flips and zooms on the device",
     }
@@ -256,6 +256,11 @@ def measure(device: str, *, n: int, size: str, pixel: float, epochs: int) -> lis
             rows.append(training(view, cases, network, where, pixel=pixel, epochs=epochs))
             print(rows[-1]["job"], rows[-1]["notes"], flush=True)
     return rows
+
+
+def run(quick: bool = False) -> list[dict[str, Any]]:
+    """The rows of this machine: small volumes on a CPU."""
+    return measure("cpu", n=6 if quick else 12, size="small", pixel=1.0, epochs=1 if quick else 3)
 
 
 def main() -> None:

@@ -14,15 +14,18 @@ from elsewhere._version import __version__
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort, load_cohort, read_cohort
     from elsewhere.commands.accept import accept
+    from elsewhere.commands.carry_threshold import carry_threshold
     from elsewhere.commands.check import check
     from elsewhere.commands.check_bundle import check_bundle
     from elsewhere.commands.compare import compare
     from elsewhere.commands.diff import diff
     from elsewhere.commands.equivalence import equivalence
+    from elsewhere.commands.merge import merge
     from elsewhere.commands.plan import plan_study
     from elsewhere.commands.plan_sample import plan_sample
     from elsewhere.commands.predict import list_models, predict
     from elsewhere.commands.rank import rank
+    from elsewhere.commands.readers import reader_study
     from elsewhere.commands.report import report as write_report
     from elsewhere.commands.run import run_study
     from elsewhere.commands.score import score, score_arrays
@@ -35,16 +38,19 @@ _WHERE = {
     "load_cohort": "cohort",
     "read_cohort": "cohort",
     "accept": "commands.accept",
+    "carry_threshold": "commands.carry_threshold",
     "check": "commands.check",
     "check_bundle": "commands.check_bundle",
     "compare": "commands.compare",
     "diff": "commands.diff",
     "equivalence": "commands.equivalence",
     "list_models": "commands.predict",
+    "merge": "commands.merge",
     "plan_sample": "commands.plan_sample",
     "plan_study": "commands.plan",
     "predict": "commands.predict",
     "rank": "commands.rank",
+    "reader_study": "commands.readers",
     "run_study": "commands.run",
     "write_report": "commands.report",
     "score": "commands.score",
@@ -62,6 +68,7 @@ __all__ = [
     "UserError",
     "__version__",
     "accept",
+    "carry_threshold",
     "check",
     "check_bundle",
     "compare",
@@ -70,11 +77,13 @@ __all__ = [
     "list_models",
     "load_cohort",
     "load_result",
+    "merge",
     "plan_sample",
     "plan_study",
     "predict",
     "rank",
     "read_cohort",
+    "reader_study",
     "run_study",
     "score",
     "score_arrays",

@@ -9,7 +9,7 @@ only these files are ever replaced.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from elsewhere.analysis.result.assessment import Assessment
+from elsewhere.analysis.result.pictured import PicturedDetections
 from elsewhere.analysis.result.storage import (
     SUMMARY,
     load_assessment,
@@ -26,7 +27,7 @@ from elsewhere.analysis.result.storage import (
     write_scores,
 )
 from elsewhere.privacy import KEY_FILE, Redactor, write_sharing_note
-from elsewhere.tables import staged_directory, write_json
+from elsewhere.tables import staged_directory, write_json, write_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +100,11 @@ class Result(Assessment):
             digests = write_scores(self.scores, folder)
             shared = sealed(shared, digests)
             write_json(shared, folder / SUMMARY)
-            write_report(shared, folder / "report.html", redact=redactor)
-            write_key(folder / KEY_FILE, self.case_key, redactor.originals)
-            write_sharing_note(folder)
+            pictured = None if self.pictured is None else self.pictured.shared(redactor)
+            write_report(shared, folder / "report.html", redact=redactor, pictured=pictured)
+            numbered = {} if self.pictured is None else self.pictured.key
+            write_key(folder / KEY_FILE, self.case_key, {**redactor.originals, **numbered})
+            write_sharing_note(folder, pictures=pictured is not None and pictured.bytes > 0)
         return dataclasses.replace(self, summary=sealed(self.summary, digests), path=Path(out))
 
     def lines(self) -> Iterator[str]:
@@ -154,6 +157,8 @@ class Result(Assessment):
             ):
                 yield f"warning: {warning}"
             yield from verdict_lines(verdict)
+        if self.pictured is not None:
+            yield self.pictured.sentence()
         if (summary.get("claim_lock") or {}).get("changed"):
             yield "the claim was changed after a verdict on the same cohort and predictions (exit code 6)"
         if self.path is not None:
@@ -185,8 +190,11 @@ def write_summary_folder(
     *,
     replace: bool = False,
     inputs: Iterable[Any] = (),
+    tables: Mapping[str, pd.DataFrame] | None = None,
+    pictured: PicturedDetections | None = None,
+    more: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Write the folder of a comparison or a ranking, which has no scores of its own: all of it, or nothing.
+    """Write the folder of a comparison, a ranking or a merge, which has no scores of its own: all of it, or nothing.
 
     Args:
         summary: The content of summary.json, which names nobody.
@@ -194,6 +202,9 @@ def write_summary_folder(
         redactor: The redactor that took the ids out of the summary; what it replaced goes into the key file.
         replace: Whether what an earlier run wrote there may be replaced.
         inputs: Paths that must not lie in the folder, because they are read.
+        tables: Further tables by the names of their files; SHARING.txt says which of them name cases.
+        pictured: Lesions and false positives in their slices for the report; None for none.
+        more: Writes further files into the folder that it is given; None for none.
 
     Returns:
         The folder.
@@ -205,7 +216,13 @@ def write_summary_folder(
 
     with staged_directory(out, replace=replace, inputs=inputs) as folder:
         write_json(summary, folder / SUMMARY)
-        write_report(summary, folder / "report.html", redact=redactor)
-        write_key(folder / KEY_FILE, None, redactor.originals)
-        write_sharing_note(folder)
+        shown = None if pictured is None else pictured.shared(redactor)
+        write_report(summary, folder / "report.html", redact=redactor, pictured=shown)
+        numbered = {} if pictured is None else pictured.key
+        write_key(folder / KEY_FILE, None, {**redactor.originals, **numbered})
+        for name, table in (tables or {}).items():
+            write_table(table, folder / name)
+        if more is not None:
+            more(folder)
+        write_sharing_note(folder, pictures=shown is not None and shown.bytes > 0)
     return Path(out)

@@ -15,7 +15,18 @@ import pytest
 import elsewhere
 from worlds.task_files import binary_tables
 
-NAMES = ["accept", "check", "compare", "diff", "equivalence", "plan_sample", "rank", "score", "summarise"]
+NAMES = [
+    "accept",
+    "carry_threshold",
+    "check",
+    "compare",
+    "diff",
+    "equivalence",
+    "plan_sample",
+    "rank",
+    "score",
+    "summarise",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -72,7 +72,9 @@ def test_the_breast_lies_in_its_box():
 def test_the_extent_is_found_out_once(tmp_path, cache, monkeypatch):
     _, source = _source(write_world(WORLD, tmp_path / "world", syntax=None))
     before = {case: source.facts(case) for case in source.cases}
-    monkeypatch.setattr("elsewhere.phantom.tomosynthesis_on_demand._extent", lambda case: pytest.fail(case.case_name))
+    monkeypatch.setattr(
+        "elsewhere.phantom.tomosynthesis_on_demand._extent", lambda case: pytest.fail(case.case_name)
+    )
     _, again = _source(tmp_path / "world")
     assert {case: again.facts(case) for case in again.cases} == before
 

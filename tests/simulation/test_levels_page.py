@@ -52,6 +52,7 @@ def test_a_broken_promise_is_printed_as_broken(monkeypatch):
         "drop_promises",
         "plan_promises",
         "new_hospital_promises",
+        "reader_promises",
     ):
         monkeypatch.setattr(levels_page, name, lambda **_: [])
     monkeypatch.setattr(levels_page, "site_rows", lambda *_: [])

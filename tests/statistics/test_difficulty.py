@@ -12,10 +12,10 @@ from elsewhere.errors import UserError
 from elsewhere.statistics.difficulty import (
     budget_threshold,
     events_by_nearest,
-    false_positives_at,
     lesion_difficulty,
     lesions_in,
 )
+from elsewhere.statistics.found_lesions import false_positives_at
 
 
 def table(*rows):

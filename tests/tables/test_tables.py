@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elsewhere.errors import ElsewhereWarning, UserError
+from elsewhere.files.limits import SizeLimitError
 from elsewhere.tables import (
     TableOptions,
     content_hash,
@@ -29,6 +30,7 @@ from elsewhere.tables import (
     write_table,
     write_text,
 )
+from elsewhere.tables.workbook import sheet_titles
 
 
 def put(path: Path, content: bytes | str) -> Path:
@@ -218,6 +220,12 @@ def test_an_xlsx_with_two_sheets_says_which_was_read(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert read_table(path, sheet="again")["case_id"].tolist() == ["second"]
+    assert sheet_titles(path) == ["scores", "again", "legend"]
+    with pytest.raises(SizeLimitError):
+        sheet_titles(path, TableOptions(max_bytes=100))
+    path.write_bytes(b"no workbook")
+    with pytest.raises(UserError, match="not a zip archive"):
+        sheet_titles(path)
 
 
 def test_a_wrong_path_names_its_neighbours(tmp_path):

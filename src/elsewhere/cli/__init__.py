@@ -19,7 +19,19 @@ from typing import Any, NoReturn
 
 import typer
 
-from elsewhere.cli import cohorts, explain, judging, models, phantoms, scoring, slide_annotations, studies
+from elsewhere.cli import (
+    carrying,
+    cohorts,
+    explain,
+    judging,
+    merging,
+    models,
+    phantoms,
+    readers,
+    scoring,
+    slide_annotations,
+    studies,
+)
 from elsewhere.cli.apps import app
 from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.errors import (
@@ -35,12 +47,15 @@ from elsewhere.untrusted import printable, printable_json
 
 __all__ = [
     "app",
+    "carrying",
     "cohorts",
     "explain",
     "judging",
     "main",
+    "merging",
     "models",
     "phantoms",
+    "readers",
     "scoring",
     "slide_annotations",
     "studies",

@@ -14,16 +14,19 @@ SECTIONS = {
         "accept",
         "check",
         "rank",
+        "readers",
+        "merge",
         "compare",
         "equivalence",
         "diff",
         "report",
+        "carry-threshold",
         "summarise",
         "plan-sample",
     ),
     "From image files to a report": ("plan", "run", "models", "predict", "explain", "check-bundle"),
     "Who was tested": ("cohort", "phantom", "annotations"),
-    "What can be named": ("tasks", "protocols", "metrics", "readers", "recipes"),
+    "What can be named": ("tasks", "protocols", "metrics", "recipes"),
 }
 
 

@@ -164,14 +164,6 @@ def list_protocols(as_json: JsonOpt = False) -> int:
     return show(run(), as_json=as_json)
 
 
-@app.command("readers", epilog="Example: elsewhere readers --json")
-def list_readers(as_json: JsonOpt = False) -> int:
-    """The cohort readers, built in and from other packages."""
-    from elsewhere.commands.listing import list_readers as run
-
-    return show(run(), as_json=as_json)
-
-
 @app.command("recipes", epilog="Example: elsewhere recipes --json")
 def list_recipes(as_json: JsonOpt = False) -> int:
     """The published methods a study can name, built in and from other packages."""

@@ -17,6 +17,8 @@ from elsewhere.cli.options import (
     InvalidOpt,
     JsonOpt,
     MapOpt,
+    PictureCountOpt,
+    PicturesOpt,
     ProtocolOpt,
     ReplaceOpt,
     ResamplesOpt,
@@ -25,6 +27,7 @@ from elsewhere.cli.options import (
     ThreadsOpt,
     WhereOpt,
     pairs,
+    picture_count_of,
     show,
     split_list,
     table_options,
@@ -66,7 +69,12 @@ def compare(
     epilog="Example: elsewhere rank submissions/ --cohort cohort --task segmentation --protocol mamamia-paper --out ranking"
 )
 def rank(
-    results: Annotated[list[Path], typer.Argument(help="Result folders, or one folder of prediction files.")],
+    results: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Result folders, one folder of prediction files, or the zip of DBTex's published predictions."
+        ),
+    ],
     cohort: Annotated[Path | None, typer.Option(help="The cohort, for prediction files.")] = None,
     task: Annotated[str | None, typer.Option(help="The task, for prediction files.")] = None,
     protocol: ProtocolOpt = None,
@@ -88,6 +96,18 @@ def rank(
     normalise_ids: IdsOpt = "",
     on_invalid: InvalidOpt = "error",
     failed_status: FailedOpt = None,
+    hit_rules: Annotated[
+        bool, typer.Option("--hit-rules", help="Detections: rank under 60 other rules of a hit too.")
+    ] = False,
+    phase: Annotated[
+        int | None,
+        typer.Option(min=1, help="DBTex: the phase of the challenge, for a zip and its printed table."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="DBTex: validation or test, for a zip and the cohort's column `split`.")
+    ] = None,
+    pictures: PicturesOpt = False,
+    picture_count: PictureCountOpt = None,
     encoding: EncodingOpt = None,
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
@@ -98,6 +118,7 @@ def rank(
     from elsewhere.commands.output import progress_bar
     from elsewhere.commands.rank import rank as run
 
+    shown = picture_count_of(pictures, picture_count, out)
     with progress_bar(enabled=not as_json) as progress:
         result = run(
             results,
@@ -119,6 +140,10 @@ def rank(
             table=table_options(encoding, delimiter, decimal),
             threads=threads,
             progress=progress,
+            hit_rules=hit_rules,
+            phase=phase,
+            split=split,
+            pictures=shown,
         )
     return show(result, as_json=as_json)
 

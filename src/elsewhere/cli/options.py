@@ -74,6 +74,18 @@ FailedOpt = Annotated[
         help="A value of the status column that means 'could not be analysed' (may be repeated).",
     ),
 ]
+PicturesOpt = Annotated[
+    bool,
+    typer.Option(
+        "--pictures",
+        help="Detection: show the hardest lesions and the highest false positives in their slices; the report then holds "
+        "parts of patients' images. The cohort names the volumes in its column `image`.",
+    ),
+]
+PictureCountOpt = Annotated[
+    int | None,
+    typer.Option("--picture-count", min=1, max=50, help="With --pictures: how many of each; default 6."),
+]
 EncodingOpt = Annotated[
     str | None,
     typer.Option("--encoding", help="Encoding of text tables that are not UTF-8: latin-1, cp1252..."),
@@ -86,6 +98,37 @@ ThreadsOpt = Annotated[int | None, typer.Option(help="Threads; default all cores
 ThresholdOpt = Annotated[
     float | None, typer.Option(help="Malignant at or above this probability; default the protocol's.")
 ]
+
+
+def picture_count_of(pictures: bool, count: int | None, out: Path | None) -> int | None:
+    """Combine --pictures and --picture-count, which belong to a report.
+
+    Args:
+        pictures: Whether pictures are wanted.
+        count: How many of each; None for the default.
+        out: The folder of the report; None where none is written.
+
+    Returns:
+        How many of each; None for no pictures.
+
+    Raises:
+        UserError: A count without pictures, or pictures without a report.
+    """
+    if not pictures:
+        if count is not None:
+            raise UserError(
+                "--picture-count says how many pictures there are, and none are asked for",
+                where="--picture-count",
+                fix="Give --pictures too: the report then holds parts of patients' images.",
+            )
+        return None
+    if out is None:
+        raise UserError(
+            "pictures stand in the report, and no report is written",
+            where="--pictures",
+            fix="Give --out DIR.",
+        )
+    return 6 if count is None else count
 
 
 def split_list(text: str) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ from elsewhere.cli.options import (
     JsonOpt,
     MapOpt,
     OutOpt,
+    PictureCountOpt,
+    PicturesOpt,
     PredictionsArg,
     ProtocolOpt,
     ReplaceOpt,
@@ -33,6 +35,7 @@ from elsewhere.cli.options import (
     UnitOpt,
     WhereOpt,
     pairs,
+    picture_count_of,
     show,
     split_list,
     table_options,
@@ -71,6 +74,8 @@ def score(
     normalise_ids: IdsOpt = "",
     on_invalid: InvalidOpt = "error",
     failed_status: FailedOpt = None,
+    pictures: PicturesOpt = False,
+    picture_count: PictureCountOpt = None,
     encoding: EncodingOpt = None,
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
@@ -90,6 +95,7 @@ def score(
     from elsewhere.commands.output import progress_bar
     from elsewhere.commands.score import score as run
 
+    shown = picture_count_of(pictures, picture_count, out)
     with progress_bar(enabled=not as_json) as progress:
         result = run(
             task,
@@ -119,6 +125,7 @@ def score(
             margin=margin,
             threads=threads,
             progress=progress,
+            pictures=shown,
         )
     return show(result, as_json=as_json)
 

@@ -29,6 +29,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "accept": _IN_CLAIM,
     "check": dict.fromkeys(("--threshold",), ""),
     "rank": dict.fromkeys(("--threshold", "--unit", "--combine"), ""),
+    "merge": dict.fromkeys(("--threshold", "--unit", "--combine", "--scale", "--failed-status"), ""),
     "summarise": dict.fromkeys(("--scale", "--unit", "--combine", "--normalise-ids"), ""),
     "compare": _NOTHING,
     "equivalence": _NO_TABLES,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere.analysis.result.comparison import compare_assessments
+from elsewhere.analysis.result.lesion_rows import paired_line
 from elsewhere.errors import check_seed
 from elsewhere.report.page.numbers import format_number
 from elsewhere.results import Result, load_result, write_summary_folder
@@ -51,6 +52,8 @@ class Comparison:
             )
             p = f"p {row['p']:.3g} ({row['p_method']})" if row.get("p") is not None else ""
             yield f"  {name:32s} {row['difference']:+.4f} {interval} {p}"
+        for row in (self.summary.get("lesions_paired") or {}).get("pairs", []):
+            yield paired_line(row)
         if self.path is not None:
             yield f"report: {self.path / 'report.html'}"
 

@@ -1,4 +1,4 @@
-"""`phantom ultrasound`, `mri` and `tomosynthesis`: synthetic hospitals on disk, in the layouts of the public sets."""
+"""`phantom ultrasound`, `mri`, `tomosynthesis` and `reader-study`: synthetic data on disk, in published layouts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere.commands.output import Report
-from elsewhere.errors import UserError, check_seed
+from elsewhere.errors import UserError, check_seed, unknown_name
 from elsewhere.phantom.ultrasound import LAYOUTS, SCANNERS, Hospital, plan
 from elsewhere.phantom.ultrasound_layouts import MARK, write_hospital
 from elsewhere.tables import check_out, staged_directory, write_json
@@ -423,4 +423,76 @@ def tomosynthesis(
         protocol=SIZES[spec.size].protocol,
         path=out,
         seconds=time.perf_counter() - start,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderStudyPhantom:
+    """A synthetic reader study.
+
+    Args:
+        path: The workbook that was written.
+        counts: Numbers of cases, lesions, readers, treatments and marks.
+    """
+
+    path: Path
+    counts: dict[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints.
+
+        Returns:
+            Plain values by name.
+        """
+        return {"path": str(self.path), "counts": self.counts}
+
+    def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows.
+
+        Yields:
+            One line of text at a time.
+        """
+        yield ", ".join(f"{count} {name}" for name, count in self.counts.items())
+        yield f"written: {self.path}"
+        yield f"next: elsewhere readers {self.path}"
+
+
+def reader_study(
+    out: str | Path, *, replace: bool = False, form: str = "newer", seed: int = 1, **world: Any
+) -> ReaderStudyPhantom:
+    """Make a synthetic reader study as the workbook of a JAFROC study.
+
+    Args:
+        out: The workbook to write (.xlsx).
+        replace: Whether a file that exists may be replaced.
+        form: 'newer' or 'older', the published forms of the workbook.
+        seed: The seed of every draw.
+        **world: Fields of `ReaderWorld`, such as `readers` and `effect`.
+
+    Returns:
+        The workbook and its counts.
+
+    Raises:
+        UserError: A value is not allowed, or the file may not be replaced.
+    """
+    import numpy as np
+
+    from elsewhere.phantom.reader_study import ReaderWorld, draw_reader_study, write_reader_study
+
+    check_seed(seed)
+    if form not in ("newer", "older"):
+        raise unknown_name("form", form, ["newer", "older"])
+    spec = ReaderWorld(**world)
+    study = draw_reader_study(spec, np.random.default_rng(seed))
+    path = write_reader_study(study, out, form="older" if form == "older" else "newer", replace=replace)
+    marks = [*study.marks.values(), *[*study.model_marks.values()][:1]]
+    return ReaderStudyPhantom(
+        path=path,
+        counts={
+            "cases": study.truth.n_cases,
+            "lesions": len(study.truth.case),
+            "readers": spec.readers,
+            "treatments": len(spec.treatments),
+            "marks": sum(one.case.size for one in marks),
+        },
     )

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from elsewhere.analysis.ranking.archive import ARCHIVE_TASK, entries_from_archive, published_truth
 from elsewhere.analysis.ranking.entries import (
     Entries,
     EntryOptions,
     entries_from_files,
     entries_from_results,
 )
+from elsewhere.analysis.ranking.lesions import hit_rule_lines
+from elsewhere.analysis.ranking.published import comparison_lines
 from elsewhere.analysis.ranking.ranking import RankingOptions, incomplete, rank_entries
 from elsewhere.analysis.ranking.submissions import Failure
+from elsewhere.analysis.result.detection_pictures import PictureOptions
 from elsewhere.analysis.result.inputs import Progress, check_choices
+from elsewhere.analysis.result.lesion_rows import paired_line
+from elsewhere.analysis.result.pictured import PicturedDetections
 from elsewhere.commands.advice import fit_error
 from elsewhere.errors import EXIT_INCOMPLETE, EXIT_OK, UserError, check_seed
 from elsewhere.predictions import ReadOptions
+from elsewhere.predictions.dbtex_zip import is_archive
 from elsewhere.report.page.numbers import format_interval
 from elsewhere.results import Result, write_summary_folder
+from elsewhere.scoring.detection.hit_rules import HitRules
 from elsewhere.scoring.task import ScoreOptions
 from elsewhere.tables import TableOptions, check_out
 from elsewhere.tables.identifiers import remembers_ids
@@ -35,11 +44,37 @@ class Leaderboard:
         summary: The content of summary.json; it names no case and no folder.
         path: The folder that was written; None where nothing was written.
         failures: The entries that could not be scored, with reasons that may name cases and files.
+        pictured: Lesions and false positives in their slices; None where they were not asked for.
     """
 
     summary: dict[str, Any]
     path: Path | None = None
     failures: tuple[Failure, ...] = ()
+    pictured: PicturedDetections | None = field(default=None, repr=False)
+
+    def _lesion_lines(self) -> Iterator[str]:
+        """What detections add: the printed table, the lesions, and the hit rules."""
+        if published := self.summary.get("published"):
+            yield from comparison_lines(published)
+        difficulty = self.summary.get("difficulty") or {}
+        if difficulty.get("algorithms", 0) > 1:
+            found = self.summary["who_finds_what"]
+            yield (
+                f"{found['lesions']} lesions at {found['budget_fp_per_volume']:g} false positives per volume: "
+                f"{found['by_all']} found by all {difficulty['algorithms']} models, {found['by_none']} by none"
+            )
+            if len(found["sets"]) > 1:
+                two = found["sets"][1]
+                yield (
+                    f"  {' and '.join(two['best'])} together find {two['found']} ({two['gain']:+d} over the best model); "
+                    f"at half the budget each, the best two find {two['found_at_shared_budget']}"
+                )
+        paired = self.summary.get("lesions_paired") or {}
+        chosen = paired.get("baseline") and not paired.get("baseline_is_the_first_model")
+        if chosen or len(paired.get("pairs", [])) == 1:
+            yield from (paired_line(row) for row in paired["pairs"])
+        if rules := self.summary.get("hit_rules"):
+            yield from hit_rule_lines(rules)
 
     @property
     def exit_code(self) -> int:
@@ -77,6 +112,7 @@ class Leaderboard:
                 else f"{row['rank_lo']}-{row['rank_hi']}"
             )
             yield f"  {row['rank']:>3}  ({span:>7})  tier {row['tier'] or '-'}  {row['model']:30s} {format_interval(row)}"
+        yield from self._lesion_lines()
         for row in part.get("against_baseline") or []:
             yield f"  {row['model']} - {part['baseline']}: {row['difference']:+.4f}, p {row['p_holm']:.3g} (Holm)"
         for failed in self.failures:
@@ -86,6 +122,8 @@ class Leaderboard:
         for warning in self.summary["warnings"]:
             if warning != incomplete(self.summary["counts"]):
                 yield f"warning: {warning}"
+        if self.pictured is not None:
+            yield self.pictured.sentence()
         if self.path is not None:
             yield f"report: {self.path / 'report.html'}"
 
@@ -112,6 +150,10 @@ def rank(
     table: TableOptions = DEFAULT,
     threads: int | None = None,
     progress: Progress | None = None,
+    hit_rules: bool = False,
+    phase: int | None = None,
+    split: str | None = None,
+    pictures: int | None = None,
 ) -> Leaderboard:
     """Rank models with ties, rank intervals, tiers and stability.
 
@@ -119,8 +161,9 @@ def rank(
     others; `exit_code` is then 5.
 
     Args:
-        results: Result folders or results; with `cohort` and `task`, prediction files or one folder of them.
-        cohort: The cohort of prediction files.
+        results: Result folders or results; with `cohort` and `task`, prediction files, one folder of them, or the
+            zip of the published predictions of the DBTex challenge.
+        cohort: The cohort of prediction files; for detections also the folder of BCS-DBT's published tables.
         task: The task of prediction files.
         protocol: The protocol of prediction files; None for the one that the cohort's reader names.
         where: Only cases whose columns have these values are ranked ({"split": "test"}), with prediction files.
@@ -138,6 +181,12 @@ def rank(
         table: How text tables are written: encoding, delimiter and decimal mark.
         threads: How many threads; None for all processors.
         progress: Called with a step, how much of it is done and how much there is; None for no reports.
+        hit_rules: Whether detections are also ranked under 60 other rules of a hit.
+        phase: The phase of the DBTex challenge: chooses the files of an archive, and the printed table that is
+            shown next to the ranking of the test set.
+        split: The split of the DBTex challenge: chooses the files of an archive and the cases of the cohort.
+        pictures: How many of the hardest lesions and of the highest-scoring false positives the report shows in their
+            slices; None for none. The report then holds parts of patients' images.
 
     Returns:
         The leaderboard.
@@ -157,6 +206,21 @@ def rank(
     inputs = (*results, cohort)
     check_out(out, replace=replace, inputs=inputs)
     check_seed(seed)
+    archives = [item for item in results if not isinstance(item, Result) and is_archive(item)]
+    if archives and len(results) > 1:
+        raise UserError(
+            "an archive of predictions is ranked alone",
+            where=str(archives[0]),
+            fix="Give the zip alone, or unpack it and give the folder of one phase and split.",
+        )
+    if archives:
+        if cohort is None:
+            raise UserError(
+                "an archive of predictions needs the truth",
+                where=str(archives[0]),
+                fix="Give --cohort: the folder with the published tables of labels and boxes.",
+            )
+        task = task or ARCHIVE_TASK
     if (cohort is None) != (task is None):
         raise UserError(
             "--cohort and --task go together",
@@ -167,35 +231,72 @@ def rank(
             "--where is about prediction files and their cohort",
             fix="Result folders hold the cases that they were scored on: score them with --where, then rank them.",
         )
+    if cohort is None and (hit_rules or phase is not None or split is not None):
+        raise UserError(
+            "--hit-rules, --phase and --split are about prediction files and their cohort",
+            fix="Result folders hold no boxes: give the prediction files with --cohort and --task.",
+        )
+    if cohort is None and pictures is not None:
+        raise UserError(
+            "--pictures is about prediction files and their cohort",
+            fix="Result folders hold no boxes: give the prediction files with --cohort and --task.",
+        )
+    shown = None if pictures is None else PictureOptions(count=pictures)
     entries: Entries
-    if cohort is not None and task is not None:
-        read = ReadOptions(
-            column_map=dict(column_map or {}),
-            scale=scale,
-            normalise_ids=tuple(normalise_ids),
-            on_invalid="worst" if on_invalid == "worst" else "error",
-            failed_status=tuple(failed_status),
-            table=table,
-        )
-        scoring = ScoreOptions(on_invalid=on_invalid, normalise_ids=tuple(normalise_ids))
-        how = EntryOptions(
-            task=task,
-            protocol=protocol,
-            where=where,
-            read=read,
-            scoring=scoring,
-            explain=lambda problem: str(fit_error(problem, "rank")),
+    with tempfile.TemporaryDirectory(prefix="elsewhere-") as unpacked:
+        if cohort is not None and task is not None:
+            read = ReadOptions(
+                column_map=dict(column_map or {}),
+                scale=scale,
+                normalise_ids=tuple(normalise_ids),
+                on_invalid="worst" if on_invalid == "worst" else "error",
+                failed_status=tuple(failed_status),
+                table=table,
+            )
+            scoring = ScoreOptions(on_invalid=on_invalid, normalise_ids=tuple(normalise_ids))
+            how = EntryOptions(
+                task=task,
+                protocol=protocol,
+                where=where if split is None or archives else {**(where or {}), "split": split},
+                read=read,
+                scoring=scoring,
+                explain=lambda problem: str(fit_error(problem, "rank")),
+                progress=progress,
+                hit_rules=HitRules() if hit_rules else None,
+                pictures=shown,
+            )
+            if archives:
+                held = entries_from_archive(
+                    archives[0], cohort, how, folder=Path(unpacked), phase=phase, split=split
+                )
+                entries, phase, split = held.entries, held.phase, held.split
+            else:
+                files = [item for item in results if not isinstance(item, Result)]
+                truth = published_truth(cohort, table) if task == ARCHIVE_TASK else cohort
+                entries = entries_from_files(files, truth, how)
+        else:
+            entries = entries_from_results(results)
+        options = RankingOptions(
+            metric=metric,
+            baseline=baseline,
+            resamples=resamples,
+            seed=seed,
+            threads=threads,
             progress=progress,
+            published_phase=phase if (split or (where or {}).get("split")) == "test" else None,
+            pictures=shown,
         )
-        files = [item for item in results if not isinstance(item, Result)]
-        entries = entries_from_files(files, cohort, how)
-    else:
-        entries = entries_from_results(results)
-    options = RankingOptions(
-        metric=metric, baseline=baseline, resamples=resamples, seed=seed, threads=threads, progress=progress
-    )
-    made = rank_entries(entries, options)
+        made = rank_entries(entries, options)
     if out is None:
-        return Leaderboard(summary=made.summary, failures=made.failures)
-    path = write_summary_folder(made.summary, out, made.redactor, replace=replace, inputs=inputs)
-    return Leaderboard(summary=made.summary, path=path, failures=made.failures)
+        return Leaderboard(summary=made.summary, failures=made.failures, pictured=made.pictured)
+    tables = {**made.tables, **made.local_tables}
+    path = write_summary_folder(
+        made.summary,
+        out,
+        made.redactor,
+        replace=replace,
+        inputs=inputs,
+        tables=tables,
+        pictured=made.pictured,
+    )
+    return Leaderboard(summary=made.summary, path=path, failures=made.failures, pictured=made.pictured)

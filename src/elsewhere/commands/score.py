@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.analysis.result.detection_pictures import PictureOptions
 from elsewhere.analysis.result.inputs import CohortLike, PredictionsLike, Progress, check_choices
 from elsewhere.analysis.result.scoring import ResultOptions, score_predictions
 from elsewhere.analysis.result.site_verdicts import site_claim
@@ -54,6 +55,7 @@ def score(
     alpha: float = 0.05,
     threads: int | None = None,
     progress: Progress | None = None,
+    pictures: int | None = None,
 ) -> Result:
     """Score predictions against a cohort: metrics with intervals, groups, sites, curves, a report.
 
@@ -89,6 +91,8 @@ def score(
         alpha: The level of each one-sided test.
         threads: How many threads; None for all processors.
         progress: Called with a step, how much of it is done and how much there is; None for no reports.
+        pictures: Detection: how many of the hardest lesions and of the highest-scoring false positives the report shows in
+            their slices; None for none. The report then holds parts of patients' images.
 
     Returns:
         The result.
@@ -137,6 +141,7 @@ def score(
         seed=seed,
         site_claim=site_claim(reference_site, margin, alpha=alpha),
         progress=progress,
+        pictures=None if pictures is None else PictureOptions(count=pictures),
     )
     result = Result.of(score_predictions(task, cohort, predictions, options))
     return result if out is None else result.save(out, replace=replace, inputs=inputs)

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from elsewhere.ensembles.kernels import fuse_volumes
 from elsewhere.errors import UserError
 
 FloatArray = npt.NDArray[np.float64]
@@ -40,52 +40,6 @@ class FusedBoxes:
     votes: npt.NDArray[np.int64]
     slice: FloatArray | None
     dropped: int
-
-
-@numba.njit(cache=True, nogil=True)
-def _fuse(
-    boxes: FloatArray,
-    scores: FloatArray,
-    slices: FloatArray,
-    iou_above: float,
-    within_slices: float,
-    fused: FloatArray,
-    weight: FloatArray,
-    centre: FloatArray,
-    votes: npt.NDArray[np.int64],
-) -> int:
-    """Fuse boxes that come in the order in which they are taken; return the number of fused boxes."""
-    n, width = boxes.shape
-    d = width // 2
-    count = 0
-    for i in range(n):
-        own = 1.0
-        for a in range(d):
-            own *= boxes[i, d + a] - boxes[i, a]
-        best, best_iou = -1, iou_above
-        for k in range(count):
-            if abs(slices[i] - centre[k]) > within_slices:
-                continue
-            both, theirs = 1.0, 1.0
-            for a in range(d):
-                both *= max(0.0, min(boxes[i, d + a], fused[k, d + a]) - max(boxes[i, a], fused[k, a]))
-                theirs *= fused[k, d + a] - fused[k, a]
-            iou = both / (own + theirs - both)
-            if iou > best_iou:
-                best, best_iou = k, iou
-        if best < 0:
-            fused[count] = boxes[i]
-            weight[count], centre[count], votes[count] = scores[i], slices[i], 1
-            count += 1
-            continue
-        total = weight[best] + scores[i]
-        share = scores[i] / total if total > 0.0 else 1.0 / (votes[best] + 1)
-        for c in range(width):
-            fused[best, c] += share * (boxes[i, c] - fused[best, c])
-        centre[best] += share * (slices[i] - centre[best])
-        weight[best] = total
-        votes[best] += 1
-    return count
 
 
 def fuse_boxes(
@@ -119,8 +73,9 @@ def fuse_boxes(
         The fused boxes.
 
     Raises:
-        UserError: Shapes do not agree, a corner or score is missing, infinite or negative, or `models` or
-            `iou_above` is out of range.
+        UserError: Shapes do not agree, a corner, score or slice is missing, infinite or
+            negative, centre slices are given
+            for boxes in 3D, or `models` or `iou_above` is out of range.
 
     Example:
         >>> found = fuse_boxes([[0, 0, 10, 10], [0, 0, 10, 12]], [0.9, 0.6], models=2)
@@ -139,33 +94,65 @@ def fuse_boxes(
         raise UserError(
             "a corner or score is missing, infinite or negative", fix="Bring the scores to 0 and above first."
         )
+    if centre_slices is not None and not np.isfinite(np.asarray(centre_slices, dtype=np.float64)).all():
+        raise UserError("a centre slice is missing or infinite", fix="Give the centre slice of every box.")
     if models < 1 or not 0.0 <= iou_above < 1.0:
         raise UserError(
             f"{models} models and an IoU above {iou_above:g}",
             fix="One model or more; an IoU from 0 to below 1.",
         )
     d = corners.shape[1] // 2
-    slices = np.zeros(score.size) if centre_slices is None else np.asarray(centre_slices, dtype=np.float64)
+    if d == 3 and centre_slices is not None:
+        raise UserError(
+            "boxes in 3D with centre slices", fix="Give (n, 4) corners with slices, or (n, 6) corners alone."
+        )
     solid: npt.NDArray[np.bool_] = np.all(corners[:, d:] > corners[:, :d], axis=1)
-    order = np.lexsort((-np.arange(score.size), -score))
+    order = by_falling_score(score)
     order = order[solid[order]]
     n = order.size
-    fused, weight, centre = np.zeros((n, 2 * d)), np.zeros(n), np.zeros(n)
-    votes = np.zeros(n, dtype=np.int64)
+    taken = np.zeros((n, 6))
+    taken[:, :d], taken[:, 3 : 3 + d] = corners[order, :d], corners[order, d:]
+    if centre_slices is not None:
+        taken[:, 2] = np.asarray(centre_slices, dtype=np.float64)[order]
+    fused, weight, covered = np.empty((n, 6)), np.empty(n), np.empty((n, 2))
+    votes, count = np.empty(n, dtype=np.int64), np.zeros(1, dtype=np.int64)
     reach = np.inf if centre_slices is None else float(within_slices)
-    count = _fuse(corners[order], score[order], slices[order], iou_above, reach, fused, weight, centre, votes)
-    fused, weight, centre, votes = fused[:count], weight[:count], centre[:count], votes[:count]
+    fuse_volumes(
+        np.array([0, n], dtype=np.int64), taken, score[order], np.zeros((n, 2)), d == 3, iou_above, reach, fused,
+        weight, covered, votes, count,
+    )  # fmt: skip
+    fused, weight, votes = fused[: count[0]], weight[: count[0]], votes[: count[0]]
     counted = votes if overflow else np.minimum(votes, models)
     value = weight / votes * counted / models
     keep = np.flatnonzero(votes >= least_votes)
     keep = keep[np.argsort(-value[keep], kind="stable")]
     return FusedBoxes(
-        boxes=fused[keep],
+        boxes=np.hstack([fused[keep, :d], fused[keep, 3 : 3 + d]]),
         scores=value[keep],
         votes=votes[keep],
-        slice=None if centre_slices is None else centre[keep],
+        slice=None if centre_slices is None else fused[keep, 2],
         dropped=int((~solid).sum()),
     )
+
+
+def by_falling_score(scores: FloatArray) -> npt.NDArray[np.int64]:
+    """Put boxes in order by falling score, among equals the later one first.
+
+    Args:
+        scores: The scores, (n,).
+
+    Returns:
+        Their positions, (n,).
+
+    Example:
+        >>> by_falling_score(np.array([0.5, 0.7, 0.5])).tolist()
+        [1, 2, 0]
+    """
+    order = np.argsort(-scores)
+    falling = scores[order]
+    if (falling[1:] == falling[:-1]).any():
+        order = scores.size - 1 - np.argsort(-scores[::-1], kind="stable")
+    return order.astype(np.int64, copy=False)
 
 
 def percentile_scores(scores: npt.ArrayLike) -> FloatArray:

@@ -153,7 +153,7 @@ def boxes_from_frame(
         else:
             table[native] = np.nan
     table["row"] = np.arange(1, len(table) + 1, dtype=np.int64)
-    warnings: list[str] = []
+    warnings = _remarks(table, study if dbtex else None)
     if cohort is not None and dbtex:
         spelt = _views_of_cohort(table["case_id"], cohort.cases["case_id"])
         changed = int((spelt != table["case_id"]).sum())
@@ -183,6 +183,28 @@ def boxes_from_frame(
         warnings=tuple(warnings),
         extras={"form": "dbtex" if dbtex else "native"},
     )
+
+
+def _remarks(table: pd.DataFrame, study: pd.Series | None) -> list[str]:
+    """What can be scored and is hardly meant: no box, one score for all boxes, one study under two patients."""
+    if table.empty:
+        return ["The file has no boxes: it is scored as a model that finds nothing in any volume."]
+    notes = []
+    score = table["score"].to_numpy(dtype=float)
+    if len(score) > 1 and np.isfinite(score[0]) and (score == score[0]).all():
+        notes.append(
+            f"All {len(score)} boxes have the score {score[0]:g}: no threshold can be chosen, and every false positive "
+            "counts from the first hit on."
+        )
+    if study is not None:
+        pairs = pd.DataFrame({"study": study, "patient": table["patient_id"]}).dropna().drop_duplicates()
+        several = int((pairs["study"].value_counts() > 1).sum())
+        if several:
+            notes.append(
+                f"{several} {'study is' if several == 1 else 'studies are'} under more than one PatientID in the file; boxes are "
+                "joined by StudyUID and View, and the cohort says who the patient is."
+            )
+    return notes
 
 
 def _views_of_cohort(ids: pd.Series, cohort_ids: pd.Series) -> pd.Series:

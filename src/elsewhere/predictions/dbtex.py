@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows
+from elsewhere.files import write_bytes
 from elsewhere.predictions.table import Predictions
 
 if TYPE_CHECKING:
@@ -189,19 +188,8 @@ def write_dbtex(predictions: Predictions, path: str | Path, *, cohort: Cohort | 
         text = _fresh_text(_with_ids(table, cohort))
     else:
         text = _kept_text(table, layout, cohort)
-    _write_atomically(path, text.encode("utf-8", "surrogateescape"))
+    write_bytes(text.encode("utf-8", "surrogateescape"), path)
     return path
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        Path(temporary).replace(path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _number(value: float, *, whole: bool = True) -> str:

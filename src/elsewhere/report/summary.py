@@ -1,6 +1,6 @@
 """The report of a summary: one HTML file that opens offline, on a phone, in the dark and on paper.
 
-A summary is of one model, of two that are compared, or of many that are ranked. The page has the sections
+A summary is of one model, of two that are compared, or of many that are ranked or merged. The page has the sections
 of every part that the summary has.
 """
 
@@ -10,33 +10,50 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from elsewhere.analysis.result.pictured import PicturedDetections
 from elsewhere.errors import UserError
 from elsewhere.files import write_bytes
 from elsewhere.privacy import Redactor
+from elsewhere.report.leaderboard import lesions
 from elsewhere.report.leaderboard import sections as many
 from elsewhere.report.leaderboard.figures import leaderboard_figures
+from elsewhere.report.leaderboard.merging import merging
+from elsewhere.report.page import strips
 from elsewhere.report.page.blocks import Section
 from elsewhere.report.page.figures import FORMATS, FigureSpec, inline_figures, save_figures
 from elsewhere.report.page.shell import environment, read_template, with_pictures
-from elsewhere.report.result import cases, performance, provenance, sites, subgroups
+from elsewhere.report.readers import sections as readers
+from elsewhere.report.readers.figures import reader_figures
+from elsewhere.report.result import cases, performance, provenance, sites, subgroups, thresholds
 from elsewhere.report.result.figures import result_figures
 from elsewhere.report.result.first_page import first_page
 from elsewhere.report.result.prepare import Prepared, prepare
+from elsewhere.report.result.strips import pictures_section
 
 _ORDER = (
+    merging,
     cases.who,
     performance.discrimination,
     performance.operating_point,
+    thresholds.thresholds,
+    thresholds.carried_threshold,
     performance.calibration,
     subgroups.subgroups,
     sites.sites,
     cases.case_mix,
     performance.clinical,
     sites.size_strata,
+    many.ranking,
+    lesions.published,
+    many.comparison,
+    lesions.hit_rules,
+    lesions.who_finds_what,
+    lesions.lesions_paired,
     many.difficulty,
     cases.worst_cases,
-    many.comparison,
-    many.ranking,
+    readers.reader_study,
+    readers.reader_panel,
+    readers.reader_variance,
     provenance.more,
     provenance.audit,
     provenance.methods,
@@ -55,7 +72,9 @@ def figure_specs(summary: Mapping[str, Any] | Prepared) -> dict[str, FigureSpec]
         The figures by name, in the order of the page.
     """
     data = prepare(summary)
-    return {spec.name: spec for spec in (*result_figures(data), *leaderboard_figures(data))}
+    return {
+        spec.name: spec for spec in (*result_figures(data), *leaderboard_figures(data), *reader_figures(data))
+    }
 
 
 def write_figures(
@@ -87,17 +106,23 @@ def write_figures(
     return save_figures(figure_specs(summary), directory, formats, replace=replace)
 
 
-def build_sections(data: Prepared) -> list[Section]:
+def build_sections(data: Prepared, pictured: PicturedDetections | None = None) -> list[Section]:
     """Make the sections that this summary has, in the order of the page, without their pictures.
 
     Args:
         data: The summary as it may be printed.
+        pictured: Lesions and false positives in their slices, which stand before the worst cases; None for none.
 
     Returns:
         The sections that have content.
     """
     specs = figure_specs(data)
-    return [s for s in (make(data, specs) for make in _ORDER) if s is not None and s.blocks]
+    found = []
+    for make in _ORDER:
+        if make is cases.worst_cases and pictured is not None:
+            found.append(pictures_section(pictured))
+        found.append(make(data, specs))
+    return [s for s in found if s is not None and s.blocks]
 
 
 def render_report(
@@ -105,6 +130,7 @@ def render_report(
     *,
     title: str | None = None,
     redact: Iterable[Any] | Redactor = (),
+    pictured: PicturedDetections | None = None,
 ) -> str:
     """Render the whole page as text.
 
@@ -112,6 +138,8 @@ def render_report(
         summary: The content of summary.json, or the same as `prepare` returned it.
         title: The title of the page; None for the question that the result answers.
         redact: Ids of all inputs, which are taken out of every text that names one.
+        pictured: Lesions and false positives in their slices, as they may be shown; None for none. With them the page
+            holds parts of patients' images.
 
     Returns:
         The HTML.
@@ -134,8 +162,9 @@ def render_report(
         first=first_page(data, title=title),
         verdict_figure=drawn.get("verdict", ""),
         verdict_alt=specs["verdict"].title if "verdict" in drawn else "",
-        sections=[with_pictures(s, drawn) for s in build_sections(data)],
-        css=read_template("style.css"),
+        sections=[with_pictures(s, drawn) for s in build_sections(data, pictured)],
+        css=read_template("style.css") + ("" if pictured is None else strips.style()),
+        script="" if pictured is None else strips.script(),
         version=data.data.get("elsewhere") or "",
         created=str(data.data.get("created") or "")[:10],
         cohort=str(data.part("provenance").get("cohort_hash") or "")[:12],
@@ -149,6 +178,7 @@ def write_report(
     *,
     title: str | None = None,
     redact: Iterable[Any] | Redactor = (),
+    pictured: PicturedDetections | None = None,
 ) -> Path:
     """Write the page, whole or not at all.
 
@@ -157,6 +187,8 @@ def write_report(
         path: The file to write.
         title: The title of the page; None for the question that the result answers.
         redact: Ids of all inputs, which are taken out of every text that names one.
+        pictured: Lesions and false positives in their slices, as they may be shown; None for none. With them the page
+            holds parts of patients' images.
 
     Returns:
         The path that was written.
@@ -170,6 +202,6 @@ def write_report(
             write_report(result.to_dict(), "report.html")
     """
     target = Path(path)
-    html = render_report(summary, title=title, redact=redact)
+    html = render_report(summary, title=title, redact=redact, pictured=pictured)
     write_bytes(html.encode("utf-8", "backslashreplace"), target)
     return target

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from elsewhere.errors import UserError
 from elsewhere.statistics.accumulators import cluster_sums, weigh_sums
-from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
+from elsewhere.statistics.evaluator import ClosedForm, Evaluator, FloatArray, RatioInputs
 from elsewhere.statistics.metric import MetricSpec
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class CompositeEvaluator(Evaluator):
     def _own(self, metric: str) -> ExtraMetric | None:
         return next((own for own in self.extra if own.spec.name == metric), None)
 
-    def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
+    def closed_form(self, metric: str) -> ClosedForm | None:
         own = self._own(metric)
         if own is None:
             return self.base.closed_form(metric)

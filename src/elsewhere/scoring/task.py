@@ -25,6 +25,7 @@ from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.fairness.disparity import Disparity
 from elsewhere.statistics.fairness.subgroups import comparable_metrics
 from elsewhere.statistics.metric import MetricSpec
+from elsewhere.statistics.resampling import Resampling
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
@@ -337,6 +338,32 @@ class Task(ABC):
             Parts of the ranking's summary by their keys, and warnings.
         """
         return {}, []
+
+    def paired_details(
+        self, scores: Mapping[str, Scores], *, baseline: str | None, resampling: Resampling
+    ) -> dict[str, Any]:
+        """Compare models pair by pair, in addition to the differences of their metrics.
+
+        Args:
+            scores: The scores of each model, by its name, of the same cases.
+            baseline: The model that all others are compared with; None for every pair.
+            resampling: How many resamples are drawn, and from which stream.
+
+        Returns:
+            Parts of the summary of a comparison or a ranking by their keys.
+        """
+        return {}
+
+    def local_tables(self, scores: Mapping[str, Scores]) -> dict[str, pd.DataFrame]:
+        """List what the models show of single cases, with their ids: these tables stay with the data.
+
+        Args:
+            scores: The scores of each model, by its name, of the same cases.
+
+        Returns:
+            Tables by the names of the files that a ranking writes them to.
+        """
+        return {}
 
     def case_classes(self, cohort: Cohort) -> pd.Series | None:
         """Look up the class of each case, which splits of a study are stratified by.

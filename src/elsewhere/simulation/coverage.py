@@ -39,6 +39,7 @@ from elsewhere.simulation.grid import (
     Job,
     jobs,
 )
+from elsewhere.simulation.marks import MarksEvaluator, figure_values, simulate_marks
 from elsewhere.simulation.simulated_mean import SimulatedMean
 from elsewhere.statistics import estimates
 from elsewhere.statistics.bootstrap import bca_interval, jackknife_t_interval, percentile_interval
@@ -102,7 +103,7 @@ class CoverageRow:
         cases_per_patient: Number of cases per patient; see `counts`.
         prevalence: Share of positive cases.
         truth: The value in the population.
-        auroc: The AUROC in the population; None for families without labels.
+        auroc: The AUROC, or wAFROC, in the population; None for families without labels.
         replicates: Number of cohorts with an interval.
         covered: How many of these intervals contain the truth.
         without: Number of further cohorts without an interval.
@@ -338,6 +339,8 @@ def _alternatives(
 def _truth_of(job: Job) -> dict[str, float]:
     if job.family == "froc":
         return _froc_truth()
+    if job.family == "localisation":
+        return figure_values(job.marks_design())
     if job.binary:
         design = job.design()
         return _binary_truth(design.prevalence, design.auroc, design.slope, job.threshold)
@@ -351,6 +354,9 @@ def _cohort(job: Job, rng: np.random.Generator) -> tuple[Evaluator, Clusters]:
     if job.family == "froc":
         boxes: Any = froc_evaluator(job.patients, job.cases_per_patient, rng)
         return boxes, _partition(boxes.cluster_of_case, boxes.lesions_of_case)
+    if job.family == "localisation":
+        marks = simulate_marks(job.marks_design(), rng)
+        return MarksEvaluator(marks, job.patients), _partition(marks.cluster, marks.lesions_of_case)
     if job.binary:
         cases = simulate_binormal(job.design(), rng)
         evaluator = binary_evaluator(cases, METRICS_OF_FAMILY[job.family], threshold=job.threshold)
@@ -397,7 +403,7 @@ def run_job(job: Job) -> list[CoverageRow]:
             cases_per_patient=job.cases_per_patient,
             prevalence=job.prevalence,
             truth=truth[metric],
-            auroc=job.auroc if job.binary else None,
+            auroc=job.auroc if job.binary or job.family == "localisation" else None,
             replicates=tally.n,
             covered=tally.covered,
             without=tally.without,

@@ -21,6 +21,7 @@ from elsewhere.statistics.domain import DOMAIN, TIMES_AN_EVEN_SHARE
 
 _DOMAIN_TITLES = {
     "auroc": "AUROC",
+    "localisation": "wAFROC and its family (AFROC, AFROC1, wAFROC1, inferred ROC)",
     "proportion": "Proportions (sensitivity, specificity, PPV, NPV, accuracy)",
     "mean": "Means by t (Dice)",
     "skewed-mean": "Skewed means (distances, rates of rare errors, counts)",
@@ -47,6 +48,11 @@ _ORDER = (
     "hausdorff95_mm",
     "slide_false_positive_rate",
     "false_components_per_case",
+    "wafroc",
+    "wafroc1",
+    "afroc",
+    "afroc1",
+    "inferred_roc",
 )
 _RULES = {
     "patients": "{} patients",
@@ -66,7 +72,8 @@ Every default 95 % interval was made on simulated cohorts whose truth is known, 
 contain the truth? Scores are binormal with a patient effect (correlation 0.5 between two cases of a patient), the
 probabilities are over-confident (logit stretched by 1.5), the threshold is 0.3; Dice is logit-normal with 4 % of
 failures at 0; distances are lognormal, rates of rare errors zero in most cases, counts negative binomial; boxes have
-one lesion in 30 % of the volumes. Labels are drawn anew in each cohort, so the number of
+one lesion in 30 % of the volumes, or, for wAFROC, one to three lesions in 10 to 50 % of them, ratings with the same
+patient effect, 97 % of the lesions marked and one false mark per volume. Labels are drawn anew in each cohort, so the number of
 positives varies as it does for a hospital. Resampled intervals use {resamples} resamples here (1,000 by default in
 use).
 
@@ -217,7 +224,10 @@ def _metric_table(metric: str, rows: Sequence[CoverageRow]) -> list[str]:
     ]
     out = [f"### {metric} ({rows[0].method})", ""]
     if columns[0][1] is not None:
-        out += ["Columns: positives, AUROC.", ""]
+        what = (
+            "volumes with a lesion, true wAFROC" if rows[0].family == "localisation" else "positives, AUROC"
+        )
+        out += [f"Columns: {what}.", ""]
     out.append("| patients | cases per patient | " + " | ".join(heads) + " |")
     out.append("|---:|---:|" + "---:|" * len(columns))
     for n, k in lines:

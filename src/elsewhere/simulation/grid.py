@@ -15,6 +15,7 @@ from elsewhere.simulation.cohorts import (
     BinormalDesign,
     SkewedDesign,
 )
+from elsewhere.simulation.marks import MarksDesign
 
 CLOSED_FORM_METRICS = ("auroc", "sensitivity", "specificity")
 RESAMPLED_METRICS = (
@@ -29,7 +30,7 @@ RESAMPLED_METRICS = (
     "brier",
 )
 NEARLY_PERFECT_METRICS = ("auroc", "auprc", "balanced_accuracy", "f1", "sensitivity")
-PARTS = ("binary", "means", "boxes", "uneven", "perfect", "paired", "sites")
+PARTS = ("binary", "means", "boxes", "localisation", "uneven", "perfect", "paired", "sites")
 """Parts of this page that `elsewhere coverage --only` can run: families of cells, and the paired tests."""
 _PART_OF_FAMILY = {
     "closed": "binary",
@@ -37,6 +38,7 @@ _PART_OF_FAMILY = {
     "dice": "means",
     "skewed": "means",
     "froc": "boxes",
+    "localisation": "localisation",
     "uneven": "uneven",
     "uneven-means": "uneven",
     "perfect": "perfect",
@@ -58,13 +60,14 @@ class Job:
     """One cell of one family of the coverage simulation.
 
     Args:
-        family: 'closed' or 'resampled' (binary metrics), 'dice', 'skewed' (skewed means), 'froc', 'uneven' or
+        family: 'closed' or 'resampled' (binary metrics), 'dice', 'skewed' (skewed means), 'froc', 'localisation'
+            (wAFROC), 'uneven' or
             'uneven-means' (unequal numbers of cases per patient), or 'perfect' (models that are nearly always
             right).
         patients: Number of patients.
         cases_per_patient: Number of cases of each patient.
         prevalence: Share of positive cases; 0.5 where a family has no labels.
-        auroc: The AUROC in the population; 0.5 where a family has none.
+        auroc: The AUROC in the population, or the wAFROC; 0.5 where a family has neither.
         replicates: Number of simulated cohorts.
         resamples: Number of resamples of each interval; 0 for closed forms.
         alternatives: Whether the intervals that are not the default are made as well.
@@ -118,6 +121,20 @@ class Job:
             counts=self.counts,
             prevalence=self.prevalence + moved,
             auroc=self.auroc - (moved if self.auroc < 0.99 else 0.0),
+        )
+
+    def marks_design(self) -> MarksDesign:
+        """Return the design of simulated marks; on fresh cohorts prevalence and wAFROC are moved.
+
+        Returns:
+            The design.
+        """
+        moved = FRESH_SHIFT if self.fresh else 0.0
+        return MarksDesign(
+            patients=self.patients,
+            volumes_per_patient=self.cases_per_patient,
+            prevalence=self.prevalence + moved,
+            wafroc=self.auroc - moved,
         )
 
     def skewed_design(self) -> SkewedDesign:
@@ -190,6 +207,9 @@ def jobs(
                 for auroc in (0.6, 0.75, 0.85, 0.95) if k != 2 else (0.75, 0.95):
                     add("closed", n, k, prevalence, auroc, resamples=0)
             add("dice", n, k, resamples=0)
+            for prevalence in (0.1, 0.3, 0.5):
+                for wafroc in (0.6, 0.75, 0.85, 0.95) if k != 2 else (0.75, 0.95):
+                    add("localisation", n, k, prevalence, wafroc, resamples=0)
         for k in (1, 4):
             for prevalence, auroc in ((0.1, 0.75), (0.1, 0.95), (0.3, 0.75), (0.3, 0.95)):
                 if n * k < 4000 or prevalence == 0.3:

@@ -12,6 +12,8 @@ from elsewhere.simulation.fairness import Promise, fairness_promises, odds_promi
 from elsewhere.simulation.new_hospital import new_hospital_promises
 from elsewhere.simulation.planted_gaps import planted_promises
 from elsewhere.simulation.power import drop_promises, plan_promises
+from elsewhere.simulation.readers import CELLS as READER_CELLS
+from elsewhere.simulation.readers import reader_promises
 from elsewhere.simulation.sites import level_jobs, site_rows
 from elsewhere.simulation.sites_page import site_level_section
 from elsewhere.simulation.type1_error import DEFAULT_CELLS, equivalence_levels
@@ -52,6 +54,12 @@ PLANS = (
 NEW_HOSPITAL = (
     "The 95 % prediction interval of one more site, from sites drawn of one distribution: promised to hold the next site's true value in "
     "93 % or more. With few sites or a spread near 0 it holds more often: what the sites do not exclude is inside."
+)
+READER_STUDIES = (
+    "Treatments that do not differ, tested by the method of Obuchowski and Rockette with the degrees of freedom of Hillis. Ratings "
+    "follow the model of Roe and Metz, marks a search model; readers differ, and differ from treatment to treatment, unless they are alike. "
+    "Rows without a nominal level promise nothing: fewer than five readers with two treatments, where the command warns; and controls, "
+    "in which a test takes as fixed what is random, or leaves out cases where patients have several."
 )
 _FRESH_SEED = 777
 
@@ -131,7 +139,7 @@ def _promises(title: str, text: str, rows: Sequence[Promise]) -> list[str]:
     return lines
 
 
-PARTS = ("claims", "fairness", "sites", "odds", "power", "new-hospital", "planted", "chance")
+PARTS = ("claims", "fairness", "sites", "odds", "power", "new-hospital", "planted", "chance", "readers")
 """Parts of this page that `elsewhere coverage --only` can run."""
 
 
@@ -213,5 +221,19 @@ def levels_page(
             "Chance",
             "Balanced accuracy compared with 499 random classifiers (studies use 1,000).",
             chance_promises(replicates=replicates),
+        )
+    if wanted("readers"):
+        studies = READER_CELLS[::4] if quick else READER_CELLS
+        finished = iter(range(1, len(studies) + 1))
+
+        def reader_cell_done(_: object) -> None:
+            say(f"reader studies, cell {next(finished)} of {len(studies)}")
+
+        lines += _promises(
+            "Reader studies",
+            READER_STUDIES,
+            reader_promises(
+                replicates=replicates, cells=studies, processes=thread_count(), progress=reader_cell_done
+            ),
         )
     return "\n".join(lines) + "\n"

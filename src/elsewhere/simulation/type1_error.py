@@ -35,6 +35,7 @@ from elsewhere.simulation.cohorts import (
     simulate_skewed,
     skewed_mean,
 )
+from elsewhere.simulation.marks import MarksDesign, MarksEvaluator, simulate_marks
 from elsewhere.simulation.simulated_mean import SimulatedMean
 from elsewhere.statistics.bootstrap_weights import generator_for
 from elsewhere.statistics.claimed import ClaimedValue
@@ -57,6 +58,7 @@ AUROC_MARGIN = 0.04
 MARGIN_OF_SKEWED = 0.25
 AUROC_BETTER, AUROC_WORSE = 0.88, 0.83
 SENSITIVITY_BETTER, SENSITIVITY_WORSE = 0.90, 0.82
+WAFROC_BETTER, WAFROC_WORSE = 0.80, 0.75
 DICE_BETTER_CENTRE, DICE_WORSE_CENTRE = 1.6, 1.3
 DICE_FAILURES = 0.04
 SOURCE_PREVALENCE = 0.5
@@ -67,7 +69,8 @@ class LevelCell:
     """One row of the table of levels: studies whose truth lies exactly on the margin.
 
     Args:
-        metric: 'auroc', 'sensitivity', 'dice', 'auprc_standardised', 'welch-tost', or the metric of `skewed`.
+        metric: 'auroc', 'sensitivity', 'dice', 'wafroc', 'auprc_standardised', 'welch-tost', or the metric of
+            `skewed`.
         against: 'hospital' (with as many patients) or 'constant' (a claimed value).
         patients: Number of patients; for 'welch-tost' the number of folds.
         cases_per_patient: Number of cases of each patient.
@@ -173,6 +176,16 @@ DEFAULT_CELLS: tuple[LevelCell, ...] = (
     LevelCell(metric="auprc_standardised", against="constant", patients=200),
     LevelCell(metric="auprc_standardised", against="constant", patients=500),
     LevelCell(metric="welch-tost", against="hospital", patients=5),
+    *(
+        LevelCell(metric="wafroc", against=against, patients=patients, cases_per_patient=size)
+        for against in ("hospital", "constant")
+        for patients in (100, 300)
+        for size in (1, 4)
+    ),
+    *(
+        LevelCell(metric="wafroc", against=against, patients=100, cases_per_patient=4, side="better")
+        for against in ("hospital", "constant")
+    ),
 )
 
 
@@ -375,7 +388,7 @@ def truths(metric: str) -> tuple[float, float]:
     """Return the two true values whose distance is the margin.
 
     Args:
-        metric: 'auroc', 'sensitivity' or 'dice'; anything else is the standardised AUPRC.
+        metric: 'auroc', 'sensitivity', 'wafroc' or 'dice'; anything else is the standardised AUPRC.
 
     Returns:
         The worse and the better value.
@@ -388,6 +401,8 @@ def truths(metric: str) -> tuple[float, float]:
         return AUROC_WORSE, AUROC_BETTER
     if metric == "sensitivity":
         return SENSITIVITY_WORSE, SENSITIVITY_BETTER
+    if metric == "wafroc":
+        return WAFROC_WORSE, WAFROC_BETTER
     if metric == "dice":
         return _mean_dice(DICE_WORSE_CENTRE), _mean_dice(DICE_BETTER_CENTRE)
     return _true_auprc(AUROC_WORSE), _true_auprc(AUROC_BETTER)
@@ -416,6 +431,19 @@ def _simulate(cell: LevelCell, rng: np.random.Generator, *, good: bool) -> tuple
         values = values if good else values * (1.0 + MARGIN_OF_SKEWED)
         evaluator = SimulatedMean(cell.metric, values, cluster, cell.patients)
         return evaluator, _partition(cluster, cell.patients, None)
+    if cell.metric == "wafroc":
+        marks = simulate_marks(
+            MarksDesign(
+                patients=cell.patients,
+                volumes_per_patient=cell.cases_per_patient,
+                prevalence=PREVALENCE,
+                wafroc=truths("wafroc")[int(good)],
+            ),
+            rng,
+        )
+        positive = (marks.lesions_of_case > 0).astype(np.int8)
+        marked = MarksEvaluator(marks, cell.patients, metrics=("wafroc",))
+        return marked, _partition(marks.cluster, cell.patients, positive)
     if cell.metric == "dice":
         values, cluster = simulate_dice(
             cell.patients,

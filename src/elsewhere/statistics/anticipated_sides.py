@@ -23,7 +23,12 @@ from elsewhere.statistics.limits import (
 )
 from elsewhere.statistics.metric import MetricKind, MetricSpec
 from elsewhere.statistics.resampling import Resampling
-from elsewhere.statistics.studentised import AurocStudentiser, RatioStudentiser, Studentiser
+from elsewhere.statistics.studentised import (
+    AurocStudentiser,
+    MannWhitneyStudentiser,
+    RatioStudentiser,
+    Studentiser,
+)
 
 _NONE = Resampling(key="", resamples=0)
 """For limits that have a closed form."""
@@ -53,7 +58,7 @@ def side_of(s: Studentiser, *, alpha: float, method: str = "auto") -> Side:
             kind="proportion", value=value, se=made.se, df=made.df, trials=trials,
             effect=max(1.0, trials / max(effective, 1.0)), independent=trials == s.clusters,
         )  # fmt: skip
-    if chosen == DELONG and isinstance(s, AurocStudentiser):
+    if chosen == DELONG and isinstance(s, (AurocStudentiser, MannWhitneyStudentiser)):
         made = one_sample_limits(s, alpha=alpha, method=DELONG, resampling=_NONE)
         df = made.df if made.se > 0 else max(1, s.clusters - 1)
         side = Side(kind="auroc", value=value, se=se, df=df, positives=s.positives, negatives=s.negatives)

@@ -320,12 +320,15 @@ def auroc_interval(
     return None if parts is None else interval_from_components(parts, level=level)
 
 
-def interval_from_components(parts: AurocComponents, *, level: float = 0.95) -> AurocInterval:
-    """Compute the interval of an AUROC from its components.
+def interval_from_components(
+    parts: AurocComponents, *, level: float = 0.95, label: str = "AUROC"
+) -> AurocInterval:
+    """Compute the interval of an AUROC, or of another share of pairs, from its components.
 
     Args:
         parts: The components of the AUROC.
         level: The level of the interval.
+        label: What the reason for a bound calls the value.
 
     Returns:
         The interval of ST-02 from components that are already there.
@@ -335,7 +338,7 @@ def interval_from_components(parts: AurocComponents, *, level: float = 0.95) -> 
     reason = None
     if parts.value >= 1.0 or parts.value <= 0.0:
         reason = (
-            f"no pair is ranked against the rest (AUROC {parts.value:g}): the variance cannot be estimated"
+            f"no pair is ranked against the rest ({label} {parts.value:g}): the variance cannot be estimated"
         )
     elif fewest < FEW_PATIENTS_PER_CLASS:
         reason = f"only {fewest} patients have a case of the rarer class"
@@ -414,8 +417,20 @@ def paired_auroc(
     """
     a = auroc_components(label, score_a, cluster_of_case, n_clusters=n_clusters)
     b = auroc_components(label, score_b, cluster_of_case, n_clusters=n_clusters)
-    if a is None or b is None:
-        return None
+    return None if a is None or b is None else paired_from_components(a, b, level=level)
+
+
+def paired_from_components(a: AurocComponents, b: AurocComponents, *, level: float = 0.95) -> PairedAuroc:
+    """Compare two AUROCs, or other shares of pairs, of the same cases.
+
+    Args:
+        a: The components of the first model.
+        b: The components of the second model, over the same patients.
+        level: The level of the interval.
+
+    Returns:
+        The difference with its interval.
+    """
     difference = a - b
     variance, df = difference.variance()
     if not math.isfinite(variance):

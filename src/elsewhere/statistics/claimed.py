@@ -13,7 +13,7 @@ from scipy import special, stats
 
 from elsewhere.errors import UserError
 from elsewhere.statistics.limits import CONSTANT, Limits, check_alpha, logit_limits, wilson_limits
-from elsewhere.statistics.metric import MetricKind, MetricSpec
+from elsewhere.statistics.metric import PAIR_KINDS, MetricKind, MetricSpec
 from elsewhere.statistics.power import auroc_variance
 
 
@@ -102,7 +102,7 @@ def _claimed_from_n(
         raise UserError(
             f"the claim says {positives} positives of {n}", fix="Both classes need at least one case."
         )
-    if spec.kind is MetricKind.AUROC:
+    if spec.kind in PAIR_KINDS:
         if positives is None or negatives is None:
             return None, "the number of positives"
         if v in (0.0, 1.0):

@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from elsewhere.errors import UserError
+from elsewhere.statistics.found_lesions import HITS, LESION_KEY, found_lesions
 
 FloatArray = npt.NDArray[np.float64]
-HITS = ("tp", "duplicate")
 NEAREST_LESION = "nearest_lesion_id"
-_NEEDED = ("case_id", "lesion_id", "score", "kind")
-_LESION = ["case_id", "lesion_id"]
+LESION_ATTRIBUTES = ("lesion_class", "lesion_diagonal_px", "lesion_distortion")
+"""Columns of events that describe the lesion, where they are known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +88,12 @@ def lesions_in(events: pd.DataFrame) -> pd.DataFrame:
         events: The events of each model: one row per box.
 
     Returns:
-        `case_id, lesion_id` of every lesion: each is hit by a box or listed as missed.
+        `case_id, lesion_id` of every lesion, with what the events know of it (`LESION_ATTRIBUTES`): each is hit
+        by a box or listed as missed.
     """
-    named = events.loc[events["kind"].isin([*HITS, "fn"]).to_numpy(dtype=bool), _LESION]
-    return named.drop_duplicates().reset_index(drop=True)
+    columns = [*LESION_KEY, *(name for name in LESION_ATTRIBUTES if name in events.columns)]
+    named = events.loc[events["kind"].isin([*HITS, "fn"]).to_numpy(dtype=bool), columns]
+    return named.drop_duplicates(LESION_KEY).reset_index(drop=True)
 
 
 def events_by_nearest(events: pd.DataFrame, *, matching: str) -> pd.DataFrame | None:
@@ -106,41 +107,24 @@ def events_by_nearest(events: pd.DataFrame, *, matching: str) -> pd.DataFrame | 
         matching: The matching that made the events: `challenge` or `nearest`.
 
     Returns:
-        The events that matching `nearest` gives; None where they cannot be derived.
+        The events that matching `nearest` gives; None where they cannot be derived. Where boxes change their
+        lesion, the columns that describe lesions are left out: `lesions_in` of the given events has them.
     """
     lesions = lesions_in(events)
     if matching == "nearest" or not lesions["case_id"].duplicated().any():
         return events
     if NEAREST_LESION not in events.columns:
         return None
-    boxes = events[(events["kind"] != "fn").to_numpy(dtype=bool)]
+    described = [name for name in LESION_ATTRIBUTES if name in events.columns]
+    boxes = events[(events["kind"] != "fn").to_numpy(dtype=bool)].drop(columns=described)
     nearest = boxes[NEAREST_LESION]
     kind = np.where(nearest.notna().to_numpy(dtype=bool), "duplicate", "fp")
     boxes = boxes.assign(lesion_id=nearest, kind=pd.array(kind, dtype="string"))
-    best = boxes.sort_values("score", ascending=False, kind="stable").drop_duplicates(_LESION)
+    best = boxes.sort_values("score", ascending=False, kind="stable").drop_duplicates(LESION_KEY)
     boxes.loc[best.index[best["lesion_id"].notna().to_numpy(dtype=bool)], "kind"] = "tp"
-    found = pd.MultiIndex.from_frame(boxes.loc[nearest.notna().to_numpy(dtype=bool), _LESION])
-    missed = lesions[~pd.MultiIndex.from_frame(lesions).isin(found)]
+    found = pd.MultiIndex.from_frame(boxes.loc[nearest.notna().to_numpy(dtype=bool), LESION_KEY])
+    missed = lesions[LESION_KEY][~pd.MultiIndex.from_frame(lesions[LESION_KEY]).isin(found)]
     return pd.concat([boxes, missed.assign(score=np.nan, kind="fn")], ignore_index=True)
-
-
-def false_positives_at(false_scores: FloatArray, thresholds: FloatArray, volumes: int) -> FloatArray:
-    """Count false positives per volume at thresholds.
-
-    Args:
-        false_scores: The scores of the false positives.
-        thresholds: The thresholds.
-        volumes: How many volumes there are.
-
-    Returns:
-        False positives per volume with score >= threshold: tied ones enter with it.
-
-    Example:
-        >>> false_positives_at(np.array([0.1, 0.5, 0.9]), np.array([0.5, 1.0]), 2).tolist()
-        [1.0, 0.0]
-    """
-    ordered = np.sort(false_scores)
-    return (ordered.size - np.searchsorted(ordered, thresholds, side="left")) / volumes
 
 
 def budget_threshold(false_scores: FloatArray, *, budget: float, volumes: int) -> float:
@@ -195,54 +179,28 @@ def lesion_difficulty(
         UserError: If there is no volume or no algorithm, a table lacks a column, two lesions have one name,
             or an algorithm hits a lesion that the truth does not list.
     """
-    if volumes <= 0:
-        raise UserError("no volume to count false positives over", fix="Give the number of volumes.")
-    if not events:
-        raise UserError("no algorithm to judge the lesions by", fix="Give at least one events table.")
-    kept: dict[str, pd.DataFrame] = {}
-    for name, table in events.items():
-        gone = [c for c in _NEEDED if c not in table.columns]
-        if gone:
-            raise UserError(
-                f"the events of '{name}' have no column {', '.join(gone)}",
-                fix=f"Needed: {', '.join(_NEEDED)}.",
-            )
-        kept[name] = table if cases is None else table[table["case_id"].isin(list(cases))]
-    keys = _lesion_keys(kept, lesions, cases)
-    best_fp = np.full((len(keys), len(kept)), np.nan)
+    found = found_lesions(events, volumes=volumes, lesions=lesions, cases=cases)
     thresholds = {}
-    for a, (name, table) in enumerate(kept.items()):
-        kind = table["kind"].to_numpy(dtype=object)
-        false = table["score"].to_numpy(dtype=np.float64)[kind == "fp"]
-        thresholds[name] = budget_threshold(false, budget=budget, volumes=volumes)
-        hits = table[np.isin(kind, HITS)]
-        if hits.empty:
-            continue
-        best = hits.groupby(["case_id", "lesion_id"], observed=True)["score"].max()
-        place = keys.get_indexer(best.index)
-        if (place < 0).any():
-            raise UserError(
-                f"'{name}' hits {int((place < 0).sum())} lesions that the truth does not list",
-                fix="Score every algorithm against the same lesions.",
-            )
-        best_fp[place, a] = false_positives_at(false, best.to_numpy(dtype=np.float64), volumes)
-    within = np.isfinite(best_fp) & (best_fp <= budget + 1e-12)
+    for name, table in events.items():
+        counted = table if cases is None else table[table["case_id"].isin(list(cases))]
+        false = counted.loc[(counted["kind"] == "fp").to_numpy(dtype=bool), "score"]
+        thresholds[name] = budget_threshold(false.to_numpy(dtype=np.float64), budget=budget, volumes=volumes)
+    best_fp, within = found.cost, found.within(budget)
     detected = within.sum(axis=1)
     total = np.where(within, best_fp, 0.0).sum(axis=1)
-    mean = np.divide(total, detected, out=np.full(len(keys), np.nan), where=detected > 0)
+    mean = np.divide(total, detected, out=np.full(len(within), np.nan), where=detected > 0)
     table = pd.DataFrame(
         {
-            "case_id": keys.get_level_values(0),
-            "lesion_id": keys.get_level_values(1),
+            **{name: found.lesions[name].to_numpy() for name in LESION_KEY},
             "detected_by": detected.astype(np.int64),
-            "algorithms": len(kept),
+            "algorithms": len(found.models),
             "mean_fp_per_volume": mean,
         }
     )
     hardness = np.where(np.isnan(mean), np.inf, mean)
     order = np.lexsort((-hardness, detected))
     pairs = list(zip(detected[order].tolist(), hardness[order].tolist(), strict=True))
-    rank = np.empty(len(keys), dtype=np.int64)
+    rank = np.empty(len(within), dtype=np.int64)
     for i, at in enumerate(order):
         rank[at] = rank[order[i - 1]] if i and pairs[i] == pairs[i - 1] else i + 1
     table["rank"] = rank
@@ -253,16 +211,3 @@ def lesion_difficulty(
         volumes=volumes,
         never_detected=int((detected == 0).sum()),
     )
-
-
-def _lesion_keys(
-    events: Mapping[str, pd.DataFrame], lesions: pd.DataFrame | None, cases: Collection[str] | None
-) -> pd.MultiIndex:
-    if lesions is not None:
-        table = lesions if cases is None else lesions[lesions["case_id"].isin(list(cases))]
-        keys = pd.MultiIndex.from_frame(table[["case_id", "lesion_id"]])
-        if keys.has_duplicates:
-            raise UserError("two lesions have one case_id and lesion_id", fix="Give each lesion its own id.")
-        return keys
-    named = [t.loc[t["kind"].isin([*HITS, "fn"]), ["case_id", "lesion_id"]] for t in events.values()]
-    return pd.MultiIndex.from_frame(pd.concat(named).drop_duplicates())

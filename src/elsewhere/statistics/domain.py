@@ -121,6 +121,13 @@ DOMAIN: dict[str, Domain] = {
         rarer_class_patients_near_the_end=50,
         value_up_to=0.98,
     ),
+    "localisation": Domain(
+        patients=50,
+        rarer_class_patients=30,
+        near_the_end=0.89,
+        rarer_class_patients_near_the_end=200,
+        value_up_to=0.96,
+    ),
     "proportion": Domain(patients=20, events=10),
     "mean": Domain(patients=50),
     "skewed-mean": Domain(patients=50, carriers=40, carriers_of_verdicts=200),

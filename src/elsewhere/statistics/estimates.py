@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from elsewhere.errors import UserError, unknown_name
 from elsewhere.protocols import IntervalRules
-from elsewhere.statistics.auroc import auroc_interval
+from elsewhere.statistics.auroc import auroc_interval, interval_from_components
 from elsewhere.statistics.bootstrap import (
     LeftOut,
     active_clusters,
@@ -37,7 +37,8 @@ from elsewhere.statistics.bounds import (
 )
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.domain import OWN_METHOD, domain_of
-from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
+from elsewhere.statistics.evaluator import AurocInputs, Evaluator, MannWhitneyInputs, RatioInputs
+from elsewhere.statistics.mann_whitney import pair_sums
 from elsewhere.statistics.means import (
     FEW_CLUSTERS,
     ClusteredRatio,
@@ -47,7 +48,7 @@ from elsewhere.statistics.means import (
     t_interval,
 )
 from elsewhere.statistics.measures import Measures, measures_of
-from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
+from elsewhere.statistics.metric import PAIR_KINDS, IntervalMethod, MetricKind, MetricSpec
 from elsewhere.statistics.proportions import proportion_from_ratio
 from elsewhere.statistics.resampling import Resampling
 
@@ -233,7 +234,8 @@ class IntervalRun:
         Returns:
             The method to use, and sentences that say why it is not the default.
         """
-        wanted = self.override or spec.interval
+        override = self.override_of(spec)
+        wanted = override or spec.interval
         notes: list[str] = []
         if spec.kind is MetricKind.RANGE and wanted is not IntervalMethod.NONE:
             notes.append("A percentile bootstrap of a range has no valid coverage.")
@@ -244,18 +246,14 @@ class IntervalRun:
         has_ratio = self.ratio(spec.name) is not None
         if wanted is IntervalMethod.WILSON and not (has_ratio and spec.kind is MetricKind.PROPORTION):
             wanted = IntervalMethod.CLUSTERED_T
-        if wanted is IntervalMethod.DELONG_LOGIT and spec.kind is not MetricKind.AUROC:
+        if wanted is IntervalMethod.DELONG_LOGIT and spec.kind not in PAIR_KINDS:
             wanted = spec.interval
         if wanted is IntervalMethod.BOOTSTRAP_T and not has_ratio:
             notes.append("The bootstrap-t needs a closed-form standard error: BCa.")
             wanted = IntervalMethod.BCA if bca_allowed(spec) else IntervalMethod.PERCENTILE
-        if (
-            wanted is IntervalMethod.BOOTSTRAP_T
-            and self.override is None
-            and self.active.size > MANY_PATIENTS
-        ):
+        if wanted is IntervalMethod.BOOTSTRAP_T and override is None and self.active.size > MANY_PATIENTS:
             wanted = IntervalMethod.CLUSTERED_T
-        few = self.active.size < FEW_CLUSTERS and self.override is None
+        few = self.active.size < FEW_CLUSTERS and override is None
         if few and wanted in RESAMPLED and bca_allowed(spec):
             notes.append(f"{self.active.size} patients are too few to resample: t instead.")
             wanted = IntervalMethod.CLUSTERED_T
@@ -273,12 +271,27 @@ class IntervalRun:
         """
         return measures_of(self.evaluator, self.partition, spec, value)
 
-    @property
-    def promised(self) -> bool:
-        """Whether coverage is promised: it is not for a protocol that names its own method for all metrics
-        (ST-04a).
+    def override_of(self, spec: MetricSpec) -> IntervalMethod | None:
+        """Find the method that the protocol names for a metric.
+
+        Args:
+            spec: The declared properties of the metric.
+
+        Returns:
+            The protocol's method for all metrics; None where it names none, or the metric keeps its own.
         """
-        return self.override is None
+        return None if spec.own_interval else self.override
+
+    def promised(self, spec: MetricSpec) -> bool:
+        """Say whether coverage is promised: it is not where a protocol names its own method (ST-04a).
+
+        Args:
+            spec: The declared properties of the metric.
+
+        Returns:
+            True where the interval is the default of the metric.
+        """
+        return self.override_of(spec) is None
 
 
 def estimate_all(
@@ -355,7 +368,7 @@ def draw_streams(
             spec
             for spec in chosen
             if run.by_class(spec) is by_class
-            and (plan[spec.name][0] in RESAMPLED or spec.kind is MetricKind.AUROC)
+            and (plan[spec.name][0] in RESAMPLED or spec.kind in PAIR_KINDS)
             and not math.isnan(run.values[spec.name])
         ]
         if not wanted:
@@ -415,7 +428,7 @@ def estimate_metric(
     warnings = [*notes, *made.notes]
     if made.method != IntervalMethod.NONE.value:
         domain = domain_of(spec)
-        if not run.promised:
+        if not run.promised(spec):
             warnings.append(OWN_METHOD.format(method=made.method))
         elif domain is not None:
             warnings += domain.complaints(measures)
@@ -423,7 +436,7 @@ def estimate_metric(
     if lo is not None and hi is not None:
         lo, hi = max(lo, spec.lower_bound), min(hi, spec.upper_bound)
     beside = None
-    if column is not None and method not in RESAMPLED and spec.kind is MetricKind.AUROC:
+    if column is not None and method not in RESAMPLED and spec.kind in PAIR_KINDS:
         plain = percentile_interval(column, level=run.level)
         beside = None if plain is None else (plain.lo, plain.hi)
     return Estimate(
@@ -478,6 +491,12 @@ def _interval(
                 level=run.level,
             )
             if made is not None:
+                notes = (f"One-sided bound: {made.reason}.",) if made.reason else ()
+                return _Made(method=made.method, lo=made.lo, hi=made.hi, se=made.se, df=made.df, notes=notes)
+        if isinstance(inputs, MannWhitneyInputs):
+            parts = pair_sums(inputs, n_clusters=run.evaluator.n_clusters).components()
+            if parts is not None:
+                made = interval_from_components(parts, level=run.level, label=spec.label.split(" (")[0])
                 notes = (f"One-sided bound: {made.reason}.",) if made.reason else ()
                 return _Made(method=made.method, lo=made.lo, hi=made.hi, se=made.se, df=made.df, notes=notes)
     ratio = run.ratio(spec.name)
@@ -541,7 +560,7 @@ def _resampled(
             return _Made(
                 method=method.value, lo=ends[0], hi=ends[1], se=ratio.se, df=ratio.df, notes=tuple(notes)
             )
-        if spec.skewed and run.override is None:
+        if spec.skewed and run.override_of(spec) is None:
             plain = _t(run, spec, value, ratio)
             why = "The bootstrap-t is not defined here (too many resamples without spread): t."
             return replace(plain, notes=(*notes, *plain.notes, why))

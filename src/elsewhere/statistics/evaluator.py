@@ -45,6 +45,30 @@ class AurocInputs:
     score: FloatArray
 
 
+@dataclass(frozen=True, kw_only=True)
+class MannWhitneyInputs:
+    """A metric as a weighted share of pairs of a positive and a negative item, ties half (DBT-18).
+
+    The items are not cases: a volume with two lesions has two positive items. An item that nothing marked has
+    the score -inf.
+
+    Args:
+        positive: True for each positive item.
+        score: Score of each item; higher means positive.
+        weight: Weight of each item, above 0.
+        cluster: The number of the patient of each item.
+    """
+
+    positive: npt.NDArray[np.bool_]
+    score: FloatArray
+    weight: FloatArray
+    cluster: npt.NDArray[np.int64]
+
+
+ClosedForm = RatioInputs | AurocInputs | MannWhitneyInputs
+"""What a closed form may need."""
+
+
 class Evaluator(ABC):
     """Metrics of one task over one set of cases, as a function of patient weights.
 
@@ -108,14 +132,15 @@ class Evaluator(ABC):
         return self
 
     @abstractmethod
-    def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
+    def closed_form(self, metric: str) -> ClosedForm | None:
         """Return the inputs of a metric's closed form.
 
         Args:
             metric: The name of the metric.
 
         Returns:
-            Inputs of the closed form of a metric (per case, in case order), or None where it has none.
+            Inputs of the closed form of a metric (per case, in case order; or per item with the item's patient),
+            or None where it has none.
         """
 
     def undefined_reasons(self) -> dict[str, str]:

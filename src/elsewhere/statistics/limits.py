@@ -35,6 +35,7 @@ from elsewhere.statistics.bounds import (
     is_flat,
     limits_without_spread,
 )
+from elsewhere.statistics.mann_whitney import least_pair_variance, pair_sums
 from elsewhere.statistics.measures import measures_of
 from elsewhere.statistics.metric import MetricKind
 from elsewhere.statistics.proportions import proportion_interval, wilson
@@ -42,6 +43,7 @@ from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.studentised import (
     AurocStudentiser,
     JackknifeStudentiser,
+    MannWhitneyStudentiser,
     RatioStudentiser,
     Studentiser,
     active_weights,
@@ -58,6 +60,7 @@ LOGIT_T = "t-logit-jackknife"
 ONE_SIDED = "one-sided-bound"
 CONSTANT = "constant"
 UNDEFINED = "none"
+_OF_PAIRS = (AurocStudentiser, MannWhitneyStudentiser)
 METHODS = ("auto", STUDENTISED, WILSON, DELONG, CLUSTERED_T, LOGIT_T)
 
 
@@ -237,16 +240,23 @@ def _wilson(s: RatioStudentiser, alpha: float) -> Limits:
     )
 
 
-def _delong(s: AurocStudentiser, alpha: float) -> Limits:
-    parts = auroc_components(
-        s.inputs.label, s.inputs.score, s.evaluator.cluster_of_case, n_clusters=s.partition.n_clusters
-    )
+def _delong(s: AurocStudentiser | MannWhitneyStudentiser, alpha: float) -> Limits:
+    if isinstance(s, MannWhitneyStudentiser):
+        parts = pair_sums(s.inputs, n_clusters=s.partition.n_clusters).components()
+    else:
+        parts = auroc_components(
+            s.inputs.label, s.inputs.score, s.evaluator.cluster_of_case, n_clusters=s.partition.n_clusters
+        )
     if parts is None:
         return _t_limits(s, alpha)
-    interval = interval_from_components(parts, level=1 - 2 * alpha)
+    interval = interval_from_components(parts, level=1 - 2 * alpha, label=s.spec.label.split(" (")[0])
     if interval.se is not None:
         lo, hi = interval.lo, interval.hi
-        se = max(interval.se, math.sqrt(least_variance(parts, s.inputs.label, s.inputs.score)))
+        if isinstance(s, MannWhitneyStudentiser):
+            least = least_pair_variance(parts, s.inputs)
+        else:
+            least = least_variance(parts, s.inputs.label, s.inputs.score)
+        se = max(interval.se, math.sqrt(least))
         cautious = logit_limits(parts.value, se=se, alpha=alpha, df=interval.df or math.inf)
         if parts.value >= 0.5:
             lo = min(lo, cautious[0])
@@ -313,7 +323,7 @@ def choose_method(s: Studentiser, method: str = "auto") -> str:
         raise UserError(f"unknown interval method '{method}'", fix=f"Known: {', '.join(METHODS)}.")
     proportion = s.spec.kind is MetricKind.PROPORTION and isinstance(s, RatioStudentiser)
     if method == "auto":
-        if isinstance(s, AurocStudentiser):
+        if isinstance(s, _OF_PAIRS):
             return DELONG
         if proportion:
             return WILSON
@@ -321,7 +331,7 @@ def choose_method(s: Studentiser, method: str = "auto") -> str:
             return LOGIT_T
         return STUDENTISED if s.clusters >= SMALL_CLUSTERS else CLUSTERED_T
     if (
-        (method == DELONG and not isinstance(s, AurocStudentiser))
+        (method == DELONG and not isinstance(s, _OF_PAIRS))
         or (method == WILSON and not proportion)
         or (method == LOGIT_T and (s.spec.lower_bound, s.spec.upper_bound) != (0.0, 1.0))
     ):
@@ -380,7 +390,7 @@ def one_sample_limits(
         return _undefined(s, alpha, reason)
     chosen = choose_method(s, method)
     flat = has_no_spread(s)
-    if isinstance(s, AurocStudentiser) and (chosen == DELONG or flat):
+    if isinstance(s, _OF_PAIRS) and (chosen == DELONG or flat):
         return _delong(s, alpha)
     if isinstance(s, RatioStudentiser) and (
         chosen == WILSON or (flat and s.spec.kind is MetricKind.PROPORTION)

@@ -14,7 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.statistics.clusters import Clusters
-from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
+from elsewhere.statistics.evaluator import (
+    AurocInputs,
+    ClosedForm,
+    Evaluator,
+    MannWhitneyInputs,
+    RatioInputs,
+)
 from elsewhere.statistics.metric import MetricKind, MetricSpec
 
 FloatArray = npt.NDArray[np.float64]
@@ -141,7 +147,7 @@ def _rarer_class(
     evaluator: Evaluator,
     partition: Clusters,
     spec: MetricSpec,
-    inputs: RatioInputs | AurocInputs | None,
+    inputs: ClosedForm | None,
     sizes: FloatArray,
 ) -> float | None:
     """The effective number of patients of the rarer class.
@@ -153,6 +159,12 @@ def _rarer_class(
         positive = np.asarray(inputs.label) > 0
         cluster, n = evaluator.cluster_of_case, evaluator.n_clusters
         return min(kish(np.bincount(cluster[side], minlength=n)) for side in (positive, ~positive))
+    if isinstance(inputs, MannWhitneyInputs):
+        n = evaluator.n_clusters
+        return min(
+            kish(np.bincount(inputs.cluster[side], inputs.weight[side], n))
+            for side in (inputs.positive, ~inputs.positive)
+        )
     if partition.positive_cluster is None:
         return None
     of_class = partition.positive_cluster

@@ -23,12 +23,17 @@ class MetricKind(StrEnum):
     """How the value is made: it decides which closed form and which interval may be used."""
 
     AUROC = "auroc"
+    LOCALISATION = "localisation"
     PROPORTION = "proportion"
     MEAN = "mean"
     RATIO = "ratio"
     CURVE = "curve"
     RANGE = "range"
     COMPOSITE = "composite"
+
+
+PAIR_KINDS = frozenset({MetricKind.AUROC, MetricKind.LOCALISATION})
+"""Kinds whose value is a share of pairs, and whose interval is DeLong's (ST-02, DBT-18)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +59,8 @@ class MetricSpec:
         skewed: Whether it is a mean of values that are mostly small (or zero) and now and then large, such as
             distances, rates of rare errors and counts: its interval is the bootstrap-t, in a domain of its
             own (ST-03a).
+        own_interval: Whether it keeps its own interval under a protocol that names one method for all metrics,
+            since that protocol does not know the metric.
         primary: Whether it is the headline of its task.
         weighed_with_fairness: Whether the combined score of a challenge weighs it against fairness.
     """
@@ -72,5 +79,6 @@ class MetricSpec:
     stratify_by_class: bool = False
     rank_based: bool = False
     skewed: bool = False
+    own_interval: bool = False
     primary: bool = False
     weighed_with_fairness: bool = False

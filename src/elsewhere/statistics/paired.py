@@ -19,12 +19,13 @@ from scipy import special, stats
 from elsewhere.errors import UserError, unknown_name
 from elsewhere.protocols import IntervalRules
 from elsewhere.statistics.accumulators import cluster_sums
-from elsewhere.statistics.auroc import paired_auroc
+from elsewhere.statistics.auroc import paired_auroc, paired_from_components
 from elsewhere.statistics.bootstrap import bca_allowed, bca_interval, leave_out, percentile_interval
 from elsewhere.statistics.bootstrap_weights import BLOCK, WeightStream, draw, generator_for
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.domain import OWN_METHOD, domain_warnings
-from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
+from elsewhere.statistics.evaluator import AurocInputs, Evaluator, MannWhitneyInputs, RatioInputs
+from elsewhere.statistics.mann_whitney import pair_sums
 from elsewhere.statistics.means import site_strata
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 from elsewhere.statistics.resampling import Resampling
@@ -356,6 +357,23 @@ def _rarer_class_patients(inputs: AurocInputs, evaluator: Evaluator) -> int:
     return min(int(np.unique(evaluator.cluster_of_case[side]).size) for side in (positive, ~positive))
 
 
+def _pairs(
+    of_a: MannWhitneyInputs, of_b: MannWhitneyInputs, *, n_clusters: int, level: float
+) -> tuple[_Closed | None, dict[str, PairedTest]]:
+    """The difference of two weighted shares of pairs: its components are the differences of theirs."""
+    parts_a = pair_sums(of_a, n_clusters=n_clusters).components()
+    parts_b = pair_sums(of_b, n_clusters=n_clusters).components()
+    if parts_a is None or parts_b is None:
+        return None, {}
+    made = paired_from_components(parts_a, parts_b, level=level)
+    if math.isnan(made.se):
+        return None, {}
+    test = PairedTest(p=made.p, statistic=made.difference / made.se if made.se > 0 else None, df=made.df)
+    if made.se <= _STILL and abs(made.difference) > _STILL:
+        test = _constant(min(parts_a.positive_patients, parts_a.negative_patients))
+    return _Closed(made.lo, made.hi, made.se, test.p, made.df, DELONG, test), {DELONG: test}
+
+
 def _closed(
     a: Evaluator, b: Evaluator, partition: Clusters, spec: MetricSpec, level: float, *, by_site: bool
 ) -> tuple[_Closed | None, dict[str, PairedTest]]:
@@ -372,6 +390,8 @@ def _closed(
         if made.se <= _STILL and abs(made.difference) > _STILL:
             test = _constant(_rarer_class_patients(of_a, a))
         return _Closed(made.lo, made.hi, made.se, test.p, made.df, DELONG, test), {DELONG: test}
+    if isinstance(of_a, MannWhitneyInputs) and isinstance(of_b, MannWhitneyInputs):
+        return _pairs(of_a, of_b, n_clusters=a.n_clusters, level=level)
     if not (isinstance(of_a, RatioInputs) and isinstance(of_b, RatioInputs)):
         return None, {}
     closed = _linearised(of_a, of_b, a.cluster_of_case, partition, level, by_site=by_site)
@@ -493,6 +513,8 @@ class _Pair:
         swapped: FloatArray | None,
     ) -> PairedResult:
         a, b, partition, override, level = self.a, self.b, self.partition, self.override, self.level
+        if spec.own_interval:
+            override = None
         if math.isnan(value_a) or math.isnan(value_b):
             who = a if math.isnan(value_a) else b
             return PairedResult(

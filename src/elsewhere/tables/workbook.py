@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 import warnings
@@ -16,7 +17,7 @@ from elsewhere.errors import ElsewhereWarning, UserError, unknown_name
 from elsewhere.files.limits import DAMAGED_ARCHIVE, SizeLimitError, how_to_raise, human_bytes
 from elsewhere.files.refusals import file_system_error
 from elsewhere.tables.bytes_in import check_regular_file
-from elsewhere.tables.options import TableOptions
+from elsewhere.tables.options import DEFAULT, TableOptions
 from elsewhere.tables.text import drop_unnamed_empty, header_names
 
 MAX_ROWS = 1_048_576
@@ -155,6 +156,55 @@ def _read_sheet(path: Path, sheet: str | None) -> tuple[list[list[str | None]], 
     return rows, title, others
 
 
+def sheet_titles(path: str | Path, options: TableOptions = DEFAULT) -> list[str]:
+    """List the sheets of a workbook, within the same limits as `read_workbook`.
+
+    Args:
+        path: The file.
+        options: The limits of size.
+
+    Returns:
+        The titles, in the order of the workbook.
+
+    Raises:
+        UserError: The file is not a workbook, is damaged, or is larger than the limit.
+    """
+    import openpyxl
+
+    path = Path(path)
+    check_regular_file(path)
+    with _explained(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _check_archive(path, options)
+        book = openpyxl.load_workbook(path, read_only=True)
+        try:
+            return [sheet.title for sheet in book.worksheets]
+        finally:
+            book.close()
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what a damaged workbook raises into an error that says so."""
+    where = str(path)
+    try:
+        yield
+    except UserError:
+        raise
+    except OSError as error:
+        raise file_system_error(error, "the workbook cannot be read", where=where) from error
+    except MemoryError as error:
+        raise UserError(
+            "the workbook does not fit into memory", where=where, fix="Export it as csv."
+        ) from error
+    except _DAMAGE as error:
+        raise UserError(
+            f"the workbook is damaged or cannot be read ({type(error).__name__}: {str(error)[:150]})",
+            where=where,
+            fix="Open it in a spreadsheet and save it again as .xlsx, or export csv.",
+        ) from error
+
+
 def read_workbook(path: Path, options: TableOptions, *, sheet: str | None = None) -> pd.DataFrame:
     """Read a sheet of a workbook; its first non-empty row is the header.
 
@@ -171,25 +221,10 @@ def read_workbook(path: Path, options: TableOptions, *, sheet: str | None = None
     """
     where = str(path)
     check_regular_file(path)
-    try:
+    with _explained(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # openpyxl's remarks on styles and validations it does not keep
         _check_archive(path, options)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # openpyxl's remarks on styles and validations it does not keep
-            rows, title, others = _read_sheet(path, sheet)
-    except UserError:
-        raise
-    except OSError as error:
-        raise file_system_error(error, "the workbook cannot be read", where=where) from error
-    except MemoryError as error:
-        raise UserError(
-            "the workbook does not fit into memory", where=where, fix="Export it as csv."
-        ) from error
-    except _DAMAGE as error:
-        raise UserError(
-            f"the workbook is damaged or cannot be read ({type(error).__name__}: {str(error)[:150]})",
-            where=where,
-            fix="Open it in a spreadsheet and save it again as .xlsx, or export csv.",
-        ) from error
+        rows, title, others = _read_sheet(path, sheet)
     while rows and not any(value is not None for value in rows[-1]):
         rows.pop()
     start = next((at for at, row in enumerate(rows) if any(value is not None for value in row)), None)

@@ -15,8 +15,10 @@ from elsewhere.predictions import Predictions, ReadOptions
 from elsewhere.predictions.boxes import boxes_from_frame
 from elsewhere.protocols import protocols
 from elsewhere.scoring.detection import DetectionTask, lesion_table
+from elsewhere.scoring.detection.froc import froc_specs
 from elsewhere.scoring.task import ScoreOptions, read_predictions, tasks
 from elsewhere.statistics.bootstrap_weights import WeightStream, draw
+from elsewhere.statistics.localisation import FIGURES
 
 CODE = protocols.get("dbtex-code")
 PAPER = protocols.get("dbtex-paper")
@@ -182,14 +184,20 @@ def test_a_volume_without_boxes_is_scored_and_counted_not_missing():
 def test_no_predictions_at_all():
     scores = score(boxes())
     assert scores.counts["without_boxes"] == 4
-    assert set(values(scores).values()) == {0.0}
+    got = values(scores)
+    assert {got[spec.name] for spec in froc_specs(PAPER.detection)} == {0.0}
+    assert {got[name] for name in FIGURES} == {0.5}, "a model that marks nothing ties with itself"
+    assert (got["max_llf"], got["max_nlf"]) == (0.0, 0.0)
 
 
 def test_no_lesion_is_undefined_with_its_reason():
     scores = score(boxes((*AWAY, 0.9)), of=cohort(lesions=()))
     evaluator = TASK.evaluator(scores, TASK.partition(scores), ScoreOptions())
-    assert all(np.isnan(value) for value in evaluator.values().values())
-    assert "no lesion" in evaluator.undefined_reasons()["sensitivity_at_2_all"]
+    got = evaluator.values()
+    assert {name for name, value in got.items() if not np.isnan(value)} == {"max_nlf"}
+    assert got["max_nlf"] == 0.25
+    for name in ("sensitivity_at_2_all", "wafroc", "max_llf"):
+        assert "no lesion" in evaluator.undefined_reasons()[name]
     assert TASK.curves(scores, TASK.partition(scores), None, ScoreOptions()) == {}
     bare = Cohort.from_frame(cohort().cases)
     assert any("no lesion table" in warning for warning in score(boxes((*AWAY, 0.9)), of=bare).warnings)
@@ -208,7 +216,7 @@ def test_extra_boxes_follow_their_patient_where_the_cohort_has_it():
     stranger = TASK.evaluator(
         score(boxes((*HIT_A, 0.9), ("S7/rcc", 1, 1, 1, 0.95))), partition, ScoreOptions()
     )
-    assert stranger.events.cluster.tolist() == [0, -1]
+    assert stranger.froc.events.cluster.tolist() == [0, -1]
 
 
 def test_a_file_of_another_cohort_is_refused():

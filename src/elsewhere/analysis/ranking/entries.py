@@ -10,12 +10,16 @@ from typing import Any
 from elsewhere.analysis.ranking.submissions import Failure, check_entry, entries_of
 from elsewhere.analysis.result.assessment import Assessment, ids_of, ids_of_result
 from elsewhere.analysis.result.comparison import aligned, options_of, same_cases
-from elsewhere.analysis.result.inputs import Progress, as_cohort, as_predictions, choose_protocol
+from elsewhere.analysis.result.detection_pictures import PictureOptions, PictureVolumes, picture_volumes
+from elsewhere.analysis.result.inputs import CohortLike, Progress, as_cohort, as_predictions, choose_protocol
+from elsewhere.analysis.result.model_boxes import ModelBoxes, model_boxes
 from elsewhere.analysis.result.names import names_of
 from elsewhere.analysis.result.part import choose_part
 from elsewhere.analysis.result.storage import load_assessment
 from elsewhere.errors import UserError
 from elsewhere.predictions import ReadOptions
+from elsewhere.scoring.detection.hit_rule_map import ModelUnderRules, score_under_rules
+from elsewhere.scoring.detection.hit_rules import HitRules
 from elsewhere.scoring.prepared import Prepared, prepare
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.tables.identifiers import note_source
@@ -29,11 +33,15 @@ class Entry:
         name: Its name in the ranking.
         ready: Its scores, prepared for statistics.
         digest: The digest of its predictions; None where it is not known.
+        under_rules: Its values under other hit rules; None where they were not asked for.
+        boxes: Its boxes, for pictures; None where they were not asked for.
     """
 
     name: str
     ready: Prepared
     digest: str | None
+    under_rules: ModelUnderRules | None = None
+    boxes: ModelBoxes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +55,10 @@ class Entries:
         counts: The numbers of cases and patients of the cohort.
         ids: Every id that must not be shared.
         where: The columns and values that chose the cases.
+        reader: The reader of the cohort, where files were scored.
+        synthetic: Whether the cohort is synthetic.
+        notes: What was not read, as sentences.
+        volumes: The volumes of the cohort, for pictures; None where they were not asked for.
     """
 
     ranked: tuple[Entry, ...]
@@ -55,6 +67,10 @@ class Entries:
     counts: dict[str, Any] = field(default_factory=dict)
     ids: tuple[str, ...] = ()
     where: Mapping[str, str] = field(default_factory=dict)
+    reader: str = ""
+    synthetic: bool = False
+    notes: tuple[str, ...] = ()
+    volumes: PictureVolumes | None = None
 
     def first(self) -> Entry:
         """Return the first model that can be ranked; all others have its cases and protocol.
@@ -86,6 +102,8 @@ class EntryOptions:
         scoring: What may be set in addition to the protocol.
         explain: Puts the reason of a failure into words.
         progress: Called to report how many files are scored; None for no report.
+        hit_rules: The hit rules under which detections are scored too; None for the protocol's own alone.
+        pictures: Which lesions and false positives are pictured; None for none.
     """
 
     task: str
@@ -95,6 +113,8 @@ class EntryOptions:
     scoring: ScoreOptions = field(default_factory=ScoreOptions)
     explain: Callable[[UserError], str] = str
     progress: Progress | None = None
+    hit_rules: HitRules | None = None
+    pictures: PictureOptions | None = None
 
 
 def entries_from_results(results: Sequence[str | Path | Assessment]) -> Entries:
@@ -143,7 +163,7 @@ def entries_from_results(results: Sequence[str | Path | Assessment]) -> Entries:
     )
 
 
-def entries_from_files(files: Sequence[str | Path], cohort: str | Path, options: EntryOptions) -> Entries:
+def entries_from_files(files: Sequence[str | Path], cohort: CohortLike, options: EntryOptions) -> Entries:
     """Score prediction files, one entry per file.
 
     Args:
@@ -161,6 +181,13 @@ def entries_from_files(files: Sequence[str | Path], cohort: str | Path, options:
     part = choose_part(as_cohort(cohort, options.read.table), options.where)
     who = part.cohort
     rules = choose_protocol(task, options.protocol, who.reader)
+    if options.hit_rules is not None and task.name != "detection":
+        raise UserError(
+            f"hit rules are those of detection, and the task is {task.name}",
+            where="--hit-rules",
+            fix="Leave --hit-rules out, or rank detections.",
+        )
+    volumes = None if options.pictures is None else picture_volumes(task.name, who, options.pictures)
     given = [Path(item) for item in files]
     paths = entries_of(given)
     names = names_of(paths)
@@ -171,8 +198,15 @@ def entries_from_files(files: Sequence[str | Path], cohort: str | Path, options:
         try:
             check_entry(path, given)
             said = part.predictions(as_predictions(options.task, path, options.read, part.whole))
-            ready = prepare(task.score(who, said, rules, options.scoring), options.scoring)
-            entries.append(Entry(name=names[number], ready=ready, digest=said.digest))
+            scores = task.score(who, said, rules, options.scoring)
+            ready = prepare(scores, options.scoring)
+            boxes = None if volumes is None else model_boxes(scores, who, said, options.scoring)
+            under = None
+            if options.hit_rules is not None:
+                under = score_under_rules(who, said, rules, options.scoring, options.hit_rules)
+            entries.append(
+                Entry(name=names[number], ready=ready, digest=said.digest, under_rules=under, boxes=boxes)
+            )
         except UserError as problem:
             why = options.explain(problem)
             failures.append(Failure(model=path.name, why=why, path=path, options=options.read))
@@ -189,4 +223,7 @@ def entries_from_files(files: Sequence[str | Path], cohort: str | Path, options:
         },
         ids=ids_of(first.scores) if first else (),
         where=dict(part.where),
+        reader=who.reader,
+        synthetic=bool(who.synthetic),
+        volumes=volumes,
     )

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import pandas as pd
 
 from elsewhere._version import __version__
 from elsewhere.analysis.ranking.entries import Entries, Entry
+from elsewhere.analysis.ranking.lesions import with_rule_hits
+from elsewhere.analysis.ranking.published import METRIC, READER, printed_comparison
 from elsewhere.analysis.ranking.submissions import Failure
+from elsewhere.analysis.result.detection_pictures import PictureOptions, picture_detections
 from elsewhere.analysis.result.inputs import Progress
+from elsewhere.analysis.result.lesion_rows import withhold_small_strata
+from elsewhere.analysis.result.pictured import PicturedDetections
 from elsewhere.errors import unknown_name
 from elsewhere.privacy import Redactor
+from elsewhere.privacy.tables import redacted_table
+from elsewhere.scoring.detection.hit_rule_map import HitRuleMap, map_of_rules
 from elsewhere.scoring.prepared import Prepared, primary_metric
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.leaderboard import fairness_weighting, top_against_bottom_by_size
@@ -31,6 +40,9 @@ class RankingOptions:
         seed: The seed of every draw.
         threads: How many threads; None for all processors.
         progress: Called to report how many entries have their intervals.
+        published_phase: The phase of the DBTex challenge whose printed table is set next to the ranking; None for
+            none.
+        pictures: Which lesions and false positives are pictured; None for none.
     """
 
     metric: str | None = None
@@ -39,6 +51,8 @@ class RankingOptions:
     seed: int = 42
     threads: int | None = None
     progress: Progress | None = None
+    published_phase: int | None = None
+    pictures: PictureOptions | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +63,17 @@ class RankedEntries:
         summary: The content of summary.json; it names no case and no folder.
         failures: The entries that could not be scored, with reasons that may name cases and files.
         redactor: The redactor that took the ids out of the summary.
+        tables: Further tables that name no case, by the names of their files.
+        local_tables: Tables that name cases and stay with the data.
+        pictured: Lesions and false positives in their slices; None where they were not asked for.
     """
 
     summary: dict[str, Any]
     failures: tuple[Failure, ...]
     redactor: Redactor
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    local_tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    pictured: PicturedDetections | None = None
 
 
 def rank_entries(entries: Entries, options: RankingOptions) -> RankedEntries:
@@ -93,15 +113,34 @@ def rank_entries(entries: Entries, options: RankingOptions) -> RankedEntries:
     )
     ranking = _ranking_part(entries.ranked, metric, resampling, options)
     summary = _summary(entries, ranking, resampling)
-    details, missing = first.task.ranking_details(
-        {entry.name: entry.ready.scores for entry in entries.ranked}
-    )
+    by_name = {entry.name: entry for entry in entries.ranked}
+    best_first = [by_name[row["model"]] for row in ranking["table"]]
+    scores = {entry.name: entry.ready.scores for entry in best_first}
+    details, missing = first.task.ranking_details(scores)
     summary |= details
+    summary |= first.task.paired_details(scores, baseline=options.baseline, resampling=resampling)
     summary["warnings"] += missing
+    if options.published_phase is not None:
+        summary |= _published(entries, summary, options.published_phase)
+    local = dict(first.task.local_tables(scores))
+    hit_rules = _hit_rules(best_first, ranking)
+    if hit_rules is not None:
+        summary["hit_rules"] = hit_rules.summary
+        local["lesions.csv"] = with_rule_hits(local.get("lesions.csv"), hit_rules.lesions)
+    pictured = _pictures(entries, best_first, options)
+    summary["warnings"] += [] if pictured is None else pictured.warnings()
+    summary = withhold_small_strata(summary)
     redactor = Redactor(entries.ids, folders=read_folders())
     summary = redactor.summary(summary)
     summary["ranking"]["failed"] = [failure.shared(redactor) for failure in entries.failures]
-    return RankedEntries(summary=summary, failures=entries.failures, redactor=redactor)
+    return RankedEntries(
+        summary=summary,
+        failures=entries.failures,
+        redactor=redactor,
+        tables={} if hit_rules is None else {"hit_rules.csv": redacted_table(hit_rules.table, redactor)},
+        local_tables=local,
+        pictured=pictured,
+    )
 
 
 def incomplete(counts: Mapping[str, Any]) -> str:
@@ -204,7 +243,11 @@ def _summary(entries: Entries, ranking: dict[str, Any], resampling: Resampling) 
         },
         "metrics": {},
         "ranking": ranking,
-        "warnings": _unknown_status_words(entries.ranked),
+        "warnings": [
+            *entries.notes,
+            *_unknown_status_words(entries.ranked),
+            *_remarks_on_boxes(entries.ranked),
+        ],
     }
     if entries.failures:
         summary["warnings"].append(incomplete(summary["counts"]))
@@ -213,8 +256,57 @@ def _summary(entries: Entries, ranking: dict[str, Any], resampling: Resampling) 
 
 def _shown(ready: Prepared, metric: str) -> list[str]:
     wanted = [metric, "performance", "fairness", "combined", "dice", "norm_hd", "balanced_accuracy", "auroc"]
+    if ready.task.name == "detection":
+        wanted.append(f"sensitivity_at_{ready.scores.protocol.detection.all_operating_point:g}_all")
     have = {spec.name for spec in ready.evaluator.specs}
     return [name for name in dict.fromkeys(wanted) if name in have]
+
+
+def _published(entries: Entries, summary: dict[str, Any], phase: int) -> dict[str, Any]:
+    """The printed table of the challenge; a synthetic cohort is never compared with it."""
+    if entries.reader != READER or METRIC not in [
+        spec.name for spec in entries.first().ready.evaluator.specs
+    ]:
+        return {}
+    if entries.synthetic:
+        summary["warnings"].append(
+            "The cohort is synthetic, so the printed table of the challenge, which is of other volumes, is not shown."
+        )
+        return {}
+    return {"published": printed_comparison(summary["ranking"], summary["counts"], phase=phase)}
+
+
+def _hit_rules(entries: Sequence[Entry], ranking: Mapping[str, Any]) -> HitRuleMap | None:
+    """The map of hit rules, with the rank intervals that say how much of a change chance alone makes."""
+    models = {entry.name: entry.under_rules for entry in entries if entry.under_rules is not None}
+    if not models:
+        return None
+    made = map_of_rules(models)
+    between = {row["model"]: (row["rank_lo"], row["rank_hi"]) for row in ranking["table"]}
+    for row in made.summary["models"]:
+        low, high = between[row["model"]]
+        row["rank_lo"], row["rank_hi"] = low, high
+        row["beyond_rank_interval"] = bool(row["best_rank"] < low or row["worst_rank"] > high)
+    return made
+
+
+def _pictures(
+    entries: Entries, best_first: Sequence[Entry], options: RankingOptions
+) -> PicturedDetections | None:
+    models = {entry.name: entry.boxes for entry in best_first if entry.boxes is not None}
+    if options.pictures is None or entries.volumes is None or not models:
+        return None
+    return picture_detections(models, entries.volumes, options.pictures, progress=options.progress)
+
+
+def _remarks_on_boxes(entries: Sequence[Entry]) -> list[str]:
+    """Boxes of unlisted volumes, files without boxes and the like move a rank, so those of every model are reported."""
+    return [
+        f"{entry.name}: {warning}"
+        for entry in entries
+        if entry.ready.scores.task == "detection"
+        for warning in entry.ready.scores.warnings
+    ]
 
 
 def _unknown_status_words(entries: Sequence[Entry]) -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.analysis.result.thresholds import MOST_RESAMPLES, operating_thresholds
 from elsewhere.privacy import hash_ids, new_salt
 from elsewhere.registry import Registry
 from elsewhere.scoring.groups import GroupCodes, group_codes
@@ -310,6 +311,22 @@ def task_details(context: AnalysisContext) -> dict[str, Any]:
     """
     found = context.task.details(context.scores, context.partition, context.options)
     return {"details": found} if found else {}
+
+
+@analyses.register("thresholds")
+def thresholds(context: AnalysisContext) -> dict[str, Any]:
+    """Find the score threshold of each operating point of a detection, and what it finds at three levels.
+
+    Args:
+        context: The scores and what was made of them.
+
+    Returns:
+        `thresholds` of the summary; empty for a task without boxes.
+    """
+    if context.task.answer_kind != "boxes":
+        return {}
+    found = operating_thresholds(context.scores, context.partition, context.stream(MOST_RESAMPLES))
+    return {"thresholds": found} if found else {}
 
 
 @analyses.register("size_strata")

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from elsewhere.analysis.result.pictured import PicturedDetections
 from elsewhere.errors import EXIT_OK
 from elsewhere.privacy import Redactor
 from elsewhere.scoring.task import Scores
@@ -31,6 +32,7 @@ class Assessment:
         exit_code: The exit code of its verdict.
         redact: Every id that must not be shared.
         folders: Folders of the inputs, which must not be shared either.
+        pictured: Lesions and false positives in their slices; None where they were not asked for.
     """
 
     summary: dict[str, Any]
@@ -40,6 +42,7 @@ class Assessment:
     exit_code: int = EXIT_OK
     redact: tuple[str, ...] = field(default=(), repr=False)
     folders: tuple[str, ...] = field(default_factory=read_folders, repr=False)
+    pictured: PicturedDetections | None = field(default=None, repr=False)
 
     def redactor(self) -> Redactor:
         """Make a redactor, which takes the ids and the folders of every input out of texts that are shared.

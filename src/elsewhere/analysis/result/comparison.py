@@ -9,6 +9,7 @@ from typing import Any
 
 from elsewhere._version import __version__
 from elsewhere.analysis.result.assessment import Assessment, ids_of_result
+from elsewhere.analysis.result.lesion_rows import withhold_small_strata
 from elsewhere.analysis.result.names import names_of
 from elsewhere.analysis.result.storage import TABLE_DIGESTS
 from elsewhere.errors import UserError, name_rows
@@ -92,6 +93,11 @@ def compare_assessments(
         },
         "warnings": [],
     }
+    scores = {names[0]: a.scores, names[1]: b.scores}
+    resampling = Resampling(key=a.provenance["cohort_hash"], seed=seed, resamples=count, threads=threads)
+    if len(scores) == 2:
+        summary |= first.task.paired_details(scores, baseline=None, resampling=resampling)
+        summary = withhold_small_strata(summary)
     redactor = Redactor([*ids_of_result(a), *ids_of_result(b)])
     summary = redactor.summary(summary)
     return ComparedModels(summary=summary, redactor=redactor)

@@ -132,6 +132,6 @@ def choose_part(cohort: Cohort, where: Mapping[str, str] | None) -> Part:
         "step": f"cohort cases with {named}",
         "n": int(keep.sum()),
         "lost": int((~keep).sum()),
-        "why": "left out by --where",
+        "why": "" if keep.all() else "left out by --where",
     }
     return Part(cohort=cohort.subset(keep), whole=cohort, step=step, where=dict(where))

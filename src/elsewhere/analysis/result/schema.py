@@ -224,6 +224,43 @@ class OperatingPoint(Part):
     restoring: list[dict[Name, Any]] | None = None
 
 
+class ThresholdPoint(Part):
+    """A rate of false positives with its threshold."""
+
+    volumes: Name | None = None
+    rate: Number | None = None
+    metrics: dict[Name, Estimate] = {}
+
+
+class Thresholds(Part):
+    """The thresholds of a detector at each rate of false positives."""
+
+    points: list[ThresholdPoint] = []
+    units: dict[Name, Shown] | None = None
+    note: Text | None = None
+    warnings: list[Text] = []
+
+
+class CarriedRow(Row):
+    """What a carried threshold gives in one part."""
+
+    units: dict[Name, Shown] | None = None
+    words: dict[Name, Text] | None = None
+
+
+class CarriedThreshold(Part):
+    """A threshold that one part set and the others use."""
+
+    column: Name | None = None
+    reference: Text | None = None
+    rate: Number | None = None
+    threshold: Estimate | None = None
+    rows: dict[Name, CarriedRow] = {}
+    resamples: Count | None = None
+    note: Text | None = None
+    warnings: list[Text] = []
+
+
 class Clinical(Part):
     """What the model would mean in use."""
 
@@ -291,6 +328,8 @@ class Summary(Part):
     confusion: dict[Name, Confusion] | None = None
     calibration: dict[Name, Any] | None = None
     operating_point: OperatingPoint | None = None
+    thresholds: Thresholds | None = None
+    carried_threshold: CarriedThreshold | None = None
     case_mix: dict[Name, CaseMix] | None = None
     case_mix_reference: Text | None = None
     clinical: Clinical | None = None

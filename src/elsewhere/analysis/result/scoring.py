@@ -10,6 +10,11 @@ from typing import Any
 import pandas as pd
 
 from elsewhere.analysis.result.assessment import Assessment
+from elsewhere.analysis.result.detection_pictures import (
+    PictureOptions,
+    picture_detections,
+    picture_volumes,
+)
 from elsewhere.analysis.result.inputs import (
     CohortLike,
     PredictionsLike,
@@ -19,10 +24,12 @@ from elsewhere.analysis.result.inputs import (
     choose_protocol,
     known_columns,
 )
+from elsewhere.analysis.result.model_boxes import model_boxes
 from elsewhere.analysis.result.part import choose_part
 from elsewhere.analysis.result.site_verdicts import SiteClaim, site_verdicts
 from elsewhere.analysis.result.storage import load_assessment
 from elsewhere.analysis.result.summary import analyse, facts_of
+from elsewhere.analysis.result.thresholds import carried_between_sites
 from elsewhere.errors import UserError, check_seed
 from elsewhere.predictions import ReadOptions
 from elsewhere.protocols import Protocol
@@ -45,6 +52,7 @@ class ResultOptions:
         seed: The seed of every draw.
         site_claim: Judge every other site against one; None for no verdict.
         progress: Called to report how far the work is; None for no report.
+        pictures: Which lesions and false positives of detections are pictured; None for none.
     """
 
     protocol: str | None = None
@@ -54,6 +62,7 @@ class ResultOptions:
     seed: int = 42
     site_claim: SiteClaim | None = None
     progress: Progress | None = None
+    pictures: PictureOptions | None = None
 
     def resampling(self, key: str, protocol: Protocol) -> Resampling:
         """Choose the resamples of a cohort.
@@ -99,11 +108,18 @@ def score_predictions(
     part = choose_part(as_cohort(cohort, read.table), options.where)
     who = part.cohort
     rules = choose_protocol(chosen, options.protocol, who.reader)
+    volumes = None if options.pictures is None else picture_volumes(chosen.name, who, options.pictures)
     said = part.predictions(as_predictions(task, predictions, read, part.whole))
     scoring = replace(options.scoring, read=read, group_by=known_columns(who, options.scoring.group_by))
     scores = part.with_choice(chosen.score(who, said, rules, scoring))
     facts = facts_of(who, predictions_digest=said.digest, command="score", part=part)
-    return _assess(scores, facts, scoring, options)
+    made = _assess(scores, facts, scoring, options)
+    if volumes is None or options.pictures is None:
+        return made
+    models = {"Model": model_boxes(scores, who, said, scoring)}
+    pictured = picture_detections(models, volumes, options.pictures, progress=options.progress)
+    warned = {**made.summary, "warnings": [*made.summary.get("warnings", []), *pictured.warnings()]}
+    return replace(made, summary=warned, pictured=pictured)
 
 
 def score_table(
@@ -152,14 +168,17 @@ def score_table(
 
 
 def _assess(scores: Scores, facts: Any, scoring: ScoreOptions, options: ResultOptions) -> Assessment:
-    resampling = options.resampling(facts.cohort_hash, scores.protocol)
+    resampling, claim = options.resampling(facts.cohort_hash, scores.protocol), options.site_claim
     return analyse(
         scores,
         facts,
         options=scoring,
         resamples=options.resamples,
         seed=options.seed,
-        extra=site_verdicts(scores, scoring, options.site_claim, resampling),
+        extra={
+            **site_verdicts(scores, scoring, claim, resampling),
+            **carried_between_sites(scores, None if claim is None else claim.reference, resampling),
+        },
         progress=options.progress,
     )
 

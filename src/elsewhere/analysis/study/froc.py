@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 import pandas as pd
 
@@ -11,7 +9,7 @@ from elsewhere.analysis.study.boards import SEED, Board
 from elsewhere.analysis.study.context import Context
 from elsewhere.analysis.study.registry import Tables, analysis
 from elsewhere.scoring.detection import froc_curves
-from elsewhere.scoring.detection.froc import FrocEvaluator
+from elsewhere.scoring.detection.localisation import froc_part
 from elsewhere.statistics.bootstrap_weights import WeightStream
 
 POPULATIONS = {"froc": "positive volumes", "froc_all": "all volumes"}
@@ -39,7 +37,7 @@ def board_curves(board: Board) -> pd.DataFrame:
     )
     parts = []
     for entry in board.entries:
-        evaluators = [cast(FrocEvaluator, ready.evaluator_over(board.partition)) for ready in entry.ready]
+        evaluators = [froc_part(ready.evaluator_over(board.partition)) for ready in entry.ready]
         for name, curve in froc_curves(evaluators, board.protocol, stream).items():
             points = len(curve["x"])
             lacking = [float("nan")] * points

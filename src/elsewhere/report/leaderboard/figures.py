@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from elsewhere.report.leaderboard import plots
+from elsewhere.report.leaderboard.lesions import lesion_figures
+from elsewhere.report.leaderboard.merging import merging_figures
 from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.labels import label
 from elsewhere.report.page.numbers import MINUS, as_float, count
@@ -14,15 +16,16 @@ from elsewhere.report.result.prepare import Prepared
 
 
 def leaderboard_figures(data: Prepared) -> list[FigureSpec]:
-    """List the figures that a comparison or a ranking can have, in the order of the page.
+    """List the figures that a comparison, a ranking or a merge can have, in the order of the page.
 
     Args:
         data: The summary as it may be printed.
 
     Returns:
-        Figures of the comparison, the ranks and the difficulty of the lesions.
+        Figures of the merge, the comparison, the ranks, the difficulty of the lesions, who finds what, and the hit
+        rules.
     """
-    return [*_many_models(data), *_difficulty(data)]
+    return [*merging_figures(data), *_many_models(data), *_difficulty(data), *lesion_figures(data)]
 
 
 def _many_models(data: Prepared) -> Iterable[FigureSpec]:

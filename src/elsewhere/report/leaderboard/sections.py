@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from elsewhere.report.leaderboard.lesions import strata_blocks
 from elsewhere.report.page.blocks import (
     Pair,
     Section,
@@ -143,9 +144,11 @@ def difficulty(data: Prepared, specs: Specs) -> Section | None:
     if not part:
         return None
     drawn = picture(specs, "difficulty")
+    strata = part.pop("strata", None)
     blocks: list[Any] = []
     if drawn:
         part.pop("detected_by", None)
         blocks.append(Pair(pictures=[drawn]))
+    blocks += strata_blocks(strata if isinstance(strata, list) else [])
     blocks += generic_blocks(part, "difficulty")
     return Section(id="difficulty", title="Difficulty of the lesions", short="Difficulty", blocks=blocks)

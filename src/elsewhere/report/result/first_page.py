@@ -170,7 +170,7 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
         facts=_facts(leading) if leading else [],
         claims=_claims(claims) if len(claims) > 1 else None,
         figures=_figures(data),
-        hero=None if word else _hero(data) or _best(data) or _pair(data),
+        hero=None if word else _hero(data) or _best(data) or _pair(data) or _readers(data) or _gain(data),
         grades=_grades(data),
         alarms=alarms[:MOST_WARNINGS],
         warnings=warnings[:room],
@@ -381,6 +381,8 @@ def _figures(data: Prepared) -> list[tuple[str, Cell]]:
         ("cases", "Cases"),
         ("patients", "Patients"),
         ("positives", "Positive"),
+        ("readers", "Readers"),
+        ("treatments", "Treatments"),
         ("missing", "Without prediction"),
     ]
     out = [(words, cnt(counts[key])) for key, words in chosen if counts.get(key) is not None]
@@ -463,6 +465,79 @@ def _pair(data: Prepared) -> Mapping[str, str] | None:
         "title": full_interval({**entry, "value": entry["difference"]}),
         "spoken": f"difference {signed(entry['difference'])}",
         "sentence": f"The interval of the difference on the same cases {answer}." if interval(entry) else "",
+    }
+
+
+def _readers(data: Prepared) -> Mapping[str, str] | None:
+    """Describe a reader study: its model, its first difference, or the mean of its readers."""
+    part = data.part("readers")
+    random = str(part.get("random") or "")
+    leading = (part.get("analyses") or {}).get(random) or {}
+    panels = [panel for panel in part.get("panel") or [] if isinstance(panel, dict)]
+    title = str((part.get("figure") or {}).get("title") or "")
+    if panels:
+        row = (panels[0].get("analyses") or {}).get(random) or {}
+        name = f"{title}: {panels[0].get('model')} {MINUS} readers, {panels[0].get('treatment')}"
+    elif leading.get("differences"):
+        row = leading["differences"][0]
+        name = f"{title}: {row.get('first')} {MINUS} {row.get('second')}"
+    elif leading.get("means"):
+        row = leading["means"][0]
+        return _reader_hero(row, f"{title}: {row.get('treatment')}", part, leading, sign=False)
+    else:
+        return None
+    return _reader_hero(row, name, part, leading, sign=True)
+
+
+def _reader_hero(
+    row: Mapping[str, Any], name: str, part: Mapping[str, Any], leading: Mapping[str, Any], *, sign: bool
+) -> Mapping[str, str]:
+    lo, hi = as_float(row.get("lo")), as_float(row.get("hi"))
+    how = in_sentence(str(leading.get("title") or ""))
+    if lo is None or hi is None:
+        sentence = f"There is no interval: {row.get('reason')}."
+    elif not sign:
+        sentence = "No claim was tested, so there is no verdict: this is a measurement."
+    else:
+        answer = "includes 0: no difference is shown" if lo <= 0 <= hi else "leaves out 0"
+        sentence = f"With {how}, the interval of the difference {answer}."
+    show = signed if sign else number
+    return {
+        "label": name,
+        "value": show(row.get("value")),
+        "interval": interval(row, sign=sign),
+        "method": f"{100 * (as_float(part.get('level')) or 0.95):g} % interval, {how}"
+        if lo is not None
+        else "no interval",
+        "title": full_interval(row),
+        "spoken": f"{name} {value_with_interval(row, sign=sign)}",
+        "sentence": sentence,
+    }
+
+
+def _gain(data: Prepared) -> Mapping[str, str] | None:
+    """Describe what a merge gains over the best single team, on the volumes that did not choose it."""
+    part = data.part("merging")
+    gains = part.get("gain")
+    if not isinstance(gains, dict) or not gains:
+        return None
+    role = "test" if "test" in gains else next(iter(gains))
+    entry = gains[role]
+    if not isinstance(entry, dict) or as_float(entry.get("difference")) is None:
+        return None
+    team = str((part.get("best_single") or {}).get("team") or "the best single team")
+    lo, hi = as_float(entry.get("lo")), as_float(entry.get("hi"))
+    open_ = lo is None or hi is None or lo <= 0 <= hi
+    answer = "includes 0: the merge is not clearly better or worse" if open_ else "leaves out 0"
+    caution = "" if role == "test" else " The same volumes chose the setting, so that the number is too good."
+    return {
+        "label": f"Merged {MINUS} {team}, {role} volumes: {in_sentence(str(part.get('label') or ''))}",
+        "value": signed(entry["difference"]),
+        "interval": interval(entry, sign=True),
+        "method": f"95 % interval, {method(entry.get('method'))}" if interval(entry) else "no interval",
+        "title": full_interval({**entry, "value": entry["difference"]}),
+        "spoken": f"difference {signed(entry['difference'])}",
+        "sentence": (f"The interval {answer}.{caution}" if interval(entry) else caution.strip()),
     }
 
 

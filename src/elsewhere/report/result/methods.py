@@ -30,6 +30,7 @@ def methods_paragraph(summary: Mapping[str, Any] | Prepared) -> str:
     sentences = [
         _who(data),
         _protocol(data),
+        _merge(data),
         _intervals(data),
         _missing(data),
         _fairness(data),
@@ -59,6 +60,36 @@ def _protocol(data: Prepared) -> str:
     other = data.data.get("protocol_counterpart")
     more = f"; the same challenge's other rules are protocol {other}" if other else ""
     return f"Scoring followed protocol {name}{f' {version}' if version else ''}{more}."
+
+
+def _merge(data: Prepared) -> str:
+    """What was merged, how the setting was chosen, and what the merge was compared with."""
+    part = data.part("merging")
+    setting = part.get("setting")
+    if not isinstance(setting, dict):
+        return ""
+    vote = setting.get("vote")
+    how = f"by {vote} vote" if vote else "by weighted boxes fusion"
+    parts = [
+        f"score normalisation {setting.get('normalisation')}",
+        f"IoU above {number(setting.get('iou'), 2)}",
+    ]
+    parts.append(f"centres within {count(setting.get('distance'))} slices")
+    if not vote:
+        parts += [f"{setting.get('score')} score", f"at least {count(setting.get('votes'))} boxes"]
+    search = part.get("search")
+    chosen = "given beforehand"
+    if isinstance(search, dict):
+        metric = in_sentence(str(part.get("label") or part.get("metric")))
+        chosen = f"the best of {count(search.get('settings'))} on the validation volumes by {metric}"
+    teams = len(part.get("teams") or [])
+    out = f"The boxes of {teams} detectors were merged {how} ({', '.join(parts)}); the setting was {chosen}."
+    if "test" in (part.get("gain") or {}) and isinstance(search, dict):
+        out += (
+            " Score scales and setting were carried over to the test volumes unchanged, and the merge was compared there with "
+            "the detector that was best on the validation volumes."
+        )
+    return out
 
 
 def _intervals(data: Prepared) -> str:

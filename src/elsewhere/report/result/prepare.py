@@ -115,6 +115,7 @@ def prepare(summary: Mapping[str, Any] | Prepared, *, redact: Iterable[Any] | Re
     _fairness(out)
     _sites(out)
     _strata(out)
+    _carried(out)
     _matrices(out)
     return out
 
@@ -278,6 +279,34 @@ def _strata(out: Prepared) -> None:
             out.data["size_strata"] = safe
         else:
             strata["strata"] = safe
+
+
+def _carried(out: Prepared) -> None:
+    """Suppress the parts of a carried threshold with one to four people, with their words and units."""
+    part = out.part("carried_threshold")
+    rows = part.get("rows")
+    if not isinstance(rows, dict) or not rows:
+        return
+    part["rows"] = _withhold_small(_capped(rows, MOST_SITES, "parts of the carried threshold", out), out)
+    home = part["rows"].get(str(part.get("reference")), {})
+    for row in part["rows"].values():
+        if home.get("cases") == SUPPRESSED:  # a difference from a withheld part would tell its value
+            row.pop("words", None)
+            metrics = row.get("metrics")
+            row["metrics"] = {
+                name: entry
+                for name, entry in (metrics.items() if isinstance(metrics, dict) else ())
+                if not name.endswith(("_difference", "_ratio"))
+            }
+        if row.get("cases") == SUPPRESSED:
+            row.pop("words", None)
+        if is_withheld(row.get("cases")):
+            row.pop("units", None)
+        elif isinstance(row.get("units"), dict):
+            row["units"] = {name: suppress(n) for name, n in row["units"].items()}
+    units = out.part("thresholds").get("units")
+    if isinstance(units, dict):
+        out.part("thresholds")["units"] = {name: suppress(n) for name, n in units.items()}
 
 
 def _matrices(out: Prepared) -> None:

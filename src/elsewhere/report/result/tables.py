@@ -71,6 +71,8 @@ def summary_tables(
         "sites": list(_rows_of("site", data.part("sites"))),
         "operating_point": list(_operating_point(data)),
         "operating_point_restoring": _dicts(data.part("operating_point").get("restoring")),
+        "thresholds": list(_thresholds(data)),
+        "carried_threshold": list(_rows_of("part", data.part("carried_threshold").get("rows") or {})),
         "calibration": list(_calibration(data)),
         "case_mix": list(_case_mix(data)),
         "size_strata": list(_rows_of("stratum", _strata(data))),
@@ -259,6 +261,13 @@ def _operating_point(data: Prepared) -> Iterator[dict[str, Any]]:
         if isinstance(part.get(side), dict):
             yield from _estimates(part[side], where=side)
     yield from _estimates({k: v for k, v in part.items() if k not in ("here", "reference")}, where="")
+
+
+def _thresholds(data: Prepared) -> Iterator[dict[str, Any]]:
+    for point in _dicts(data.part("thresholds").get("points")):
+        at = {"volumes": point.get("volumes"), "rate": point.get("rate")}
+        if isinstance(point.get("metrics"), dict):
+            yield from _estimates(point["metrics"], **at)
 
 
 def _calibration(data: Prepared) -> Iterator[dict[str, Any]]:

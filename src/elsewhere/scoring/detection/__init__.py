@@ -22,12 +22,17 @@ import pandas as pd
 
 from elsewhere.cohort.label_scheme import LabelScheme
 from elsewhere.errors import UserError, name_rows, unknown_name
-from elsewhere.predictions.boxes import check_boxes, rows_of, to_cohort_spelling, volume_extent
+from elsewhere.predictions.boxes import rows_of
 from elsewhere.predictions.join import join_by_id
 from elsewhere.protocols import Protocol
 from elsewhere.scoring.detection.froc import FrocEvaluator, FrocEvents, froc_specs
+from elsewhere.scoring.detection.localisation import (
+    DetectionEvaluator,
+    froc_part,
+    localisation_specs,
+)
+from elsewhere.scoring.detection.prepared_boxes import prepare_boxes
 from elsewhere.scoring.detection.tables import (
-    box_frame,
     case_frame,
     case_numbers,
     checked_events,
@@ -38,7 +43,6 @@ from elsewhere.scoring.detection.tables import (
     is_kind,
     lesion_frame,
     no_events,
-    worst_scores,
 )
 from elsewhere.scoring.flow import participant_flow
 from elsewhere.scoring.stored import check_stored_boxes
@@ -47,6 +51,7 @@ from elsewhere.statistics.bootstrap_weights import WeightStream, draw
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator, FloatArray
 from elsewhere.statistics.metric import MetricSpec
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.tables import to_number
 
 if TYPE_CHECKING:
@@ -74,7 +79,17 @@ class DetectionTask(Task):
     resampling_units = ("patients", "volumes")
     label_scheme = VOLUMES
     needed_classes = frozenset({1})
-    lesion_columns = ("lesion_id", "x", "y", "width", "height", "slice", "volume_slices", "class")
+    lesion_columns = (
+        "lesion_id",
+        "x",
+        "y",
+        "width",
+        "height",
+        "slice",
+        "volume_slices",
+        "class",
+        "finding_id",
+    )
     case_columns = ("n_lesions", "n_detected")
     stored_columns = ("n_lesions", "n_detected", "n_boxes", "n_false_positives")
 
@@ -116,40 +131,53 @@ class DetectionTask(Task):
         return np.where(missed > 0, missed, np.nan)
 
     def ranking_details(self, scores: Mapping[str, Scores]) -> tuple[dict[str, Any], list[str]]:
-        """Count how many algorithms find each lesion, and at what cost, under any protocol (DBT-08).
+        """Count how many algorithms find each lesion, at what cost, and who finds what (DBT-08).
 
         Args:
             scores: The scores of each model, by its name, of the same cases.
 
         Returns:
-            `difficulty`, where the results have the events for it; and a warning that names those without.
+            `difficulty` and `who_finds_what`, where the results have the events for them; and a warning that names
+            those without.
         """
-        from elsewhere.statistics.difficulty import events_by_nearest, lesion_difficulty, lesions_in
+        from elsewhere.scoring.detection.found import difficulty_of, lesions_of_models
 
-        events, without = {}, [name for name, one in scores.items() if one.events is None]
-        for name, one in scores.items():
-            if one.events is None:
-                continue
-            by_nearest = events_by_nearest(one.events, matching=one.protocol.detection.matching)
-            if by_nearest is None:
-                without.append(name)
-            else:
-                events[name] = by_nearest
-        warnings = []
-        if without:
-            warnings.append(
-                f"The difficulty of the lesions leaves out {', '.join(without)}: it needs the nearest lesion of every "
-                "box (column nearest_lesion_id of events.parquet), which these results do not have. Score them again."
-            )
-        lesions = pd.concat([lesions_in(table) for table in events.values()]) if events else pd.DataFrame()
-        if lesions.empty:
-            return {}, warnings
-        volumes = len(next(iter(scores.values())).cases)
-        found = lesion_difficulty(events, volumes=volumes, lesions=lesions.drop_duplicates())
-        return {"difficulty": found.to_dict()}, warnings
+        held = lesions_of_models(scores)
+        return difficulty_of(held), held.warnings()
+
+    def paired_details(
+        self, scores: Mapping[str, Scores], *, baseline: str | None, resampling: Resampling
+    ) -> dict[str, Any]:
+        """Compare models lesion by lesion at equal budgets of false positives.
+
+        Args:
+            scores: The scores of each model, by its name, of the same cases.
+            baseline: The model that all others are compared with; None for every pair.
+            resampling: How many exchanges and resamples are drawn.
+
+        Returns:
+            `lesions_paired`, where at least two results have the events for it.
+        """
+        from elsewhere.scoring.detection.found import lesions_of_models, paired_lesions
+
+        return paired_lesions(lesions_of_models(scores), baseline=baseline, resampling=resampling)
+
+    def local_tables(self, scores: Mapping[str, Scores]) -> dict[str, pd.DataFrame]:
+        """List the lesions with their ids, hardest first.
+
+        Args:
+            scores: The scores of each model, by its name, of the same cases.
+
+        Returns:
+            `lesions.csv`; nothing without lesions.
+        """
+        from elsewhere.scoring.detection.found import lesions_of_models, lesions_table
+
+        table = lesions_table(lesions_of_models(scores))
+        return {} if table.empty else {"lesions.csv": table}
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
-        return froc_specs(protocol.detection)
+        return (*froc_specs(protocol.detection), *localisation_specs())
 
     def reported(self, protocol: Protocol) -> StudyMetrics:
         """List the metrics that a study reports: the primary and the secondary one lead (DBT-04).
@@ -187,27 +215,13 @@ class DetectionTask(Task):
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
     ) -> Scores:
         protocol = _with_matching(protocol, options)
-        cases = case_frame(cohort, options)
-        lesions = lesion_frame(cohort, cases)
+        held = prepare_boxes(cohort, predictions, options)
+        cases, lesions, boxes = held.cases, held.lesions, held.boxes
+        volume, invalid, score = held.volume, held.invalid, held.score
         ids = pd.Index(cases["case_id"])
-        said = box_frame(predictions)
-        if options.normalise_ids:
-            said["case_id"] = to_cohort_spelling(
-                said["case_id"], cases["case_id"], options.normalise_ids, source=predictions.source
-            )
-        boxes = check_boxes(
-            said,
-            extent=volume_extent(cohort),
-            on_invalid=options.on_invalid,
-            source=predictions.source,
-            any_depth=predictions.extras.get("form") == "dbtex",
-        )
         warnings = [*predictions.warnings, *id_warnings(cases, boxes, source=predictions.source)]
         if cohort.lesions is None:
             warnings.append("The cohort has no lesion table, so every sensitivity is undefined.")
-        volume = rows_of(boxes["case_id"], ids)
-        invalid = boxes["reason"].notna().to_numpy(dtype=bool)
-        score = worst_scores(boxes["score"].to_numpy(dtype=float), volume, invalid, boxes["case_id"])
         hit = hits_of(boxes, lesions, volume=volume, ids=ids, protocol=protocol)
         hit[invalid] = -1
         nearest = hit
@@ -324,7 +338,7 @@ class DetectionTask(Task):
         positive = scores.cases["n_lesions"].to_numpy(dtype=float) > 0
         return Clusters.from_table(scores.cases, cluster=cluster or self.cluster, positive=positive)
 
-    def evaluator(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> FrocEvaluator:
+    def evaluator(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> DetectionEvaluator:
         cases = scores.cases
         events = scores.events if scores.events is not None else no_events()
         boxes = events[~is_kind(events, "fn")]
@@ -339,14 +353,16 @@ class DetectionTask(Task):
         keys = boxes.iloc[hits]
         pairs = pd.MultiIndex.from_arrays([keys["case_id"].to_numpy(), keys["lesion_id"].to_numpy()])
         lesion[hits] = pd.factorize(pairs)[0]
-        return FrocEvaluator(
-            rules=scores.protocol.detection,
-            cluster_of_case=partition.cluster_of_case,
-            n_clusters=partition.n_clusters,
-            lesions_of_case=cases["n_lesions"].to_numpy(dtype=np.int64),
-            events=FrocEvents(
-                case=case, cluster=cluster, lesion=lesion, score=boxes["score"].to_numpy(dtype=np.float64)
-            ),
+        return DetectionEvaluator(
+            FrocEvaluator(
+                rules=scores.protocol.detection,
+                cluster_of_case=partition.cluster_of_case,
+                n_clusters=partition.n_clusters,
+                lesions_of_case=cases["n_lesions"].to_numpy(dtype=np.int64),
+                events=FrocEvents(
+                    case=case, cluster=cluster, lesion=lesion, score=boxes["score"].to_numpy(dtype=np.float64)
+                ),
+            )
         )
 
     def curves(
@@ -364,7 +380,10 @@ class DetectionTask(Task):
             The curves by name; empty where the metrics are undefined. Without resamples they have no bands.
         """
         return froc_curves(
-            [self.evaluator(scores, partition, options)], scores.protocol, stream, threads=options.threads
+            [froc_part(self.evaluator(scores, partition, options))],
+            scores.protocol,
+            stream,
+            threads=options.threads,
         )
 
     def details(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> dict[str, Any]:

@@ -225,6 +225,101 @@ def _prepare(
     )
 
 
+@numba.njit(cache=True, nogil=True)
+def _codes(
+    at: npt.NDArray[np.int64],
+    lesion: npt.NDArray[np.int64],
+    false_code: npt.NDArray[np.uint8],
+    tie_end: npt.NDArray[np.bool_],
+    first: npt.NDArray[np.bool_],
+    code: npt.NDArray[np.uint8],
+) -> int:
+    """Write the codes of the boxes at some places, and return how many of all boxes the curve needs."""
+    length = 0
+    for k in range(at.size):
+        e = at[k]
+        if lesion[k] < 0:
+            code[e] = false_code[e]
+            continue
+        code[e] = _FIRST_HIT if first[lesion[k]] else _FURTHER_HIT
+        first[lesion[k]] = False
+        length = e + 1
+    while 0 < length < code.size and not tie_end[length - 1]:
+        length += 1
+    return length
+
+
+class SortedFroc:
+    """The curve of one model's boxes under many hit rules: the boxes are sorted once.
+
+    The values are those of `FrocEvaluator` with one weight for every patient, to the last bit.
+
+    Args:
+        rules: The rules of detection, for the operating points.
+        case: The row of each box's volume in the case table; -1 where the cohort does not list it.
+        score: The score of each box.
+        lesions_of_case: How many lesions each volume has.
+
+    Attributes:
+        order: The boxes by falling score.
+    """
+
+    def __init__(
+        self,
+        rules: DetectionRules,
+        *,
+        case: npt.NDArray[np.int64],
+        score: FloatArray,
+        lesions_of_case: npt.NDArray[np.int64],
+    ) -> None:
+        self.order = np.argsort(-score, kind="stable")
+        ordered, of_case = score[self.order], case[self.order]
+        self._false = np.zeros(score.size, dtype=np.uint8)
+        listed = of_case >= 0
+        self._false[listed] = np.where(
+            lesions_of_case[of_case[listed]] > 0, np.uint8(_FP_POSITIVE), np.uint8(_FP_ELSEWHERE)
+        )
+        self._tie_end = np.ones(score.size, dtype=np.bool_)
+        self._tie_end[:-1] = ordered[1:] != ordered[:-1]
+        self._lesions = int(lesions_of_case.sum())
+        positive = float((lesions_of_case > 0).sum())
+        self._totals = np.array([[float(lesions_of_case.size), positive, float(self._lesions)]])
+        points = np.asarray(rules.positive_operating_points, dtype=float)
+        self._points, self._place = np.unique(points, return_inverse=True)
+        self._all_point = np.array([float(rules.all_operating_point)])
+        self._cluster = np.zeros(score.size, dtype=np.int32)
+        self._code = self._false.copy()
+        self._weights = np.ones((1, 1), dtype=np.uint16)
+        self._pool = np.array([0, 1], dtype=np.int64)
+
+    def values(self, boxes: npt.NDArray[np.int64], lesion: npt.NDArray[np.int64]) -> tuple[float, float]:
+        """Evaluate one hit rule.
+
+        Args:
+            boxes: Places in `order`, rising, of the boxes that hit a lesion under some rule: always the same ones.
+            lesion: The lesion that each of them hits, from 0; -1 for none. All other boxes hit none.
+
+        Returns:
+            The mean sensitivity at the positive operating points, and the sensitivity at the operating point of
+            all volumes; NaN without a lesion.
+        """
+        first = np.ones(self._lesions, dtype=np.bool_)
+        length = _codes(boxes, lesion, self._false, self._tie_end, first, self._code)
+        out = np.empty((1, self._points.size + 1))
+        _froc_rows(
+            self._weights,
+            self._cluster[:length],
+            self._code[:length],
+            self._tie_end[:length],
+            self._totals,
+            self._pool,
+            self._points,
+            self._all_point,
+            out,
+        )
+        return float(_mean_of_columns(out[:, self._place])[0]), float(out[0, -1])
+
+
 @dataclass(eq=False)
 class FrocEvaluator(Evaluator):
     """The metrics of `froc_specs` as a function of patient weights.

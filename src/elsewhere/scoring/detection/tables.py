@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 KINDS = ("tp", "duplicate", "fp", "fn")
 NEAREST_LESION = "nearest_lesion_id"
+FINDING = "finding_id"
+"""The column that numbers one finding in several views; tables of lesions and events may do without it."""
 EVENT_COLUMNS = (
     "case_id",
     "patient_id",
@@ -36,9 +38,15 @@ EVENT_COLUMNS = (
     "kind",
     "box",
     NEAREST_LESION,
+    "lesion_diagonal_px",
+    "lesion_distortion",
+    FINDING,
 )
+_LATER_COLUMNS = (NEAREST_LESION, "lesion_diagonal_px", "lesion_distortion", FINDING)
+"""Columns that events of earlier versions, or of cohorts that do not state them, do not have."""
+_NUMBERS = ("score", "lesion_diagonal_px", "lesion_distortion")
 _KEPT = ("case_id", "patient_id", "exam_id", "dataset", "site", "view", "laterality", "label")
-_ATTRIBUTES = ("age", "menopausal_status", "breast_density")
+_ATTRIBUTES = ("age", "menopausal_status", "breast_density", "vendor")
 
 
 def case_frame(cohort: Cohort, options: ScoreOptions) -> pd.DataFrame:
@@ -105,11 +113,18 @@ def lesion_frame(cohort: Cohort, cases: pd.DataFrame) -> pd.DataFrame:
     out["lesion_class"] = pd.array(
         class_column if class_column is not None else [pd.NA] * len(out), dtype="string"
     )
+    if FINDING in source.columns:
+        out[FINDING] = pd.array(source[FINDING].astype("string").to_numpy(), dtype="string")
     for name in ("x", "y", "width", "height"):
         out[name] = to_number(source[name], column=name, where=where, missing="error").to_numpy()
     for name in ("slice", "volume_slices"):
         present = name in source.columns
         out[name] = to_number(source[name], column=name, where=where).to_numpy() if present else np.nan
+    out["ad"] = (
+        to_number(source["ad"], column="ad", where=where, on_invalid="nan").to_numpy()
+        if "ad" in source.columns
+        else np.nan
+    )
     out["volume"] = pd.Index(cases["case_id"]).get_indexer(pd.Index(out["case_id"])).astype(np.int64)
     problems = (
         (
@@ -253,21 +268,39 @@ def hits_of(
             fix="Give z (first slice) and depth: a box must lie near the lesion's slice to hit it.",
         )
 
-    def numbers(table: pd.DataFrame, name: str) -> FloatArray:
-        return np.ascontiguousarray(table[name].to_numpy(dtype=np.float64))
+    return match_boxes(as_boxes(boxes, volume), as_lesions(lesions), protocol.detection, n_volumes=len(ids))
 
-    return match_boxes(
-        Boxes(volume=volume, **{name: numbers(boxes, name) for name in BOX_COLUMNS if name != "score"}),
-        Lesions(
-            volume=lesions["volume"].to_numpy(dtype=np.int64),
-            **{
-                name: numbers(lesions, name)
-                for name in ("x", "y", "width", "height", "slice", "volume_slices")
-            },
-        ),
-        protocol.detection,
-        n_volumes=len(ids),
+
+def as_boxes(boxes: pd.DataFrame, volume: npt.NDArray[np.int64]) -> Boxes:
+    """Take the numbers of boxes out of their table.
+
+    Args:
+        boxes: The boxes.
+        volume: The number of each box's volume; -1 where the cohort does not list it.
+
+    Returns:
+        The boxes as arrays.
+    """
+    return Boxes(volume=volume, **{name: _numbers(boxes, name) for name in BOX_COLUMNS if name != "score"})
+
+
+def as_lesions(lesions: pd.DataFrame) -> Lesions:
+    """Take the numbers of lesions out of their table.
+
+    Args:
+        lesions: The lesions, as `lesion_frame` made them.
+
+    Returns:
+        The lesions as arrays.
+    """
+    names = ("x", "y", "width", "height", "slice", "volume_slices")
+    return Lesions(
+        volume=lesions["volume"].to_numpy(dtype=np.int64), **{name: _numbers(lesions, name) for name in names}
     )
+
+
+def _numbers(table: pd.DataFrame, name: str) -> FloatArray:
+    return np.ascontiguousarray(table[name].to_numpy(dtype=np.float64))
 
 
 def events_of(
@@ -309,6 +342,10 @@ def events_of(
         values[none] = pd.NA
         return values
 
+    def number_of_lesion(column: FloatArray, number: npt.NDArray[np.int64]) -> FloatArray:
+        values = np.append(column, np.nan)
+        return values[np.where(number < 0, -1, number)]
+
     blank = pd.array([pd.NA] * n_missed, dtype="string")
     return pd.DataFrame(
         {
@@ -324,6 +361,11 @@ def events_of(
                 np.concatenate([boxes["row"].to_numpy(dtype=np.int64), np.full(n_missed, -1)]), dtype="Int64"
             ),
             NEAREST_LESION: of_lesion("lesion_id", closest),
+            "lesion_diagonal_px": number_of_lesion(
+                np.hypot(_numbers(lesions, "width"), _numbers(lesions, "height")), lesion
+            ),
+            "lesion_distortion": number_of_lesion(_numbers(lesions, "ad"), lesion),
+            **({FINDING: of_lesion(FINDING, lesion)} if FINDING in lesions.columns else {}),
         }
     ).assign(box=lambda table: table["box"].where(table["box"] >= 0))
 
@@ -355,7 +397,7 @@ def no_events() -> pd.DataFrame:
     Returns:
         The table, with the columns `EVENT_COLUMNS`.
     """
-    columns = {name: pd.Series(dtype="float64" if name == "score" else "string") for name in EVENT_COLUMNS}
+    columns = {name: pd.Series(dtype="float64" if name in _NUMBERS else "string") for name in EVENT_COLUMNS}
     return pd.DataFrame(columns)
 
 
@@ -380,9 +422,9 @@ def checked_events(events: pd.DataFrame) -> pd.DataFrame:
         )
     out = pd.DataFrame(index=range(len(events)))
     for name in EVENT_COLUMNS:
-        if name == NEAREST_LESION and name not in events.columns:
+        if name in _LATER_COLUMNS and name not in events.columns:
             continue
-        if name == "score":
+        if name in _NUMBERS:
             out[name] = to_number(events[name], column=name, where=where).to_numpy()
         elif name in events.columns:
             out[name] = events[name].astype("string").to_numpy()

@@ -1,0 +1,1 @@
+"""Reader studies: the sections and the figures of a study with several readers."""
