@@ -29,6 +29,7 @@ from elsewhere.cli import (
     phantoms,
     readers,
     scoring,
+    slide_annotations,
     slides,
     studies,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "phantoms",
     "readers",
     "scoring",
+    "slide_annotations",
     "slides",
     "studies",
 ]

@@ -1,0 +1,30 @@
+"""Annotations of slides: outlines and masks, read, counted, and written back (LN-01).
+
+Example:
+    >>> from elsewhere.inputs.slides.annotations import read_annotations, tumour_shares
+"""
+
+from elsewhere.inputs.slides.annotations.mask_tiff import MaskTiff, open_mask
+from elsewhere.inputs.slides.annotations.mending import Region, resolve
+from elsewhere.inputs.slides.annotations.outlines import Annotations, Outline, check_inside, moved
+from elsewhere.inputs.slides.annotations.reading import read_annotations
+from elsewhere.inputs.slides.annotations.scanning import Grid, to_mask, tumour_shares
+from elsewhere.inputs.slides.annotations.writing import geojson, write_geojson, write_mask
+
+__all__ = [
+    "Annotations",
+    "Grid",
+    "MaskTiff",
+    "Outline",
+    "Region",
+    "check_inside",
+    "geojson",
+    "moved",
+    "open_mask",
+    "read_annotations",
+    "resolve",
+    "to_mask",
+    "tumour_shares",
+    "write_geojson",
+    "write_mask",
+]

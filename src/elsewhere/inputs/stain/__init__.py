@@ -1,0 +1,1 @@
+"""Stain normalisation of H&E pictures: Macenko (the default), Reinhard and Vahadane (LN-03)."""
