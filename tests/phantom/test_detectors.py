@@ -36,7 +36,8 @@ def sensitivity(made, finder, split, keep=None):
         boxes = dataclasses.replace(boxes, table=boxes.table[inside].reset_index(drop=True))
     scores = task.score(cohort, boxes, DBTEX_CODE, ScoreOptions())
     evaluator = task.evaluator(scores, task.partition(scores), ScoreOptions())
-    return evaluator.evaluate(np.ones((1, evaluator.n_clusters), dtype=np.uint16))[0, -1]
+    values = evaluator.evaluate(np.ones((1, evaluator.n_clusters), dtype=np.uint16))[0]
+    return values[evaluator.index("mean_sensitivity_1_to_4_all")]
 
 
 def test_the_finders_differ_and_none_is_perfect_or_useless(made):
