@@ -14,7 +14,7 @@ from elsewhere.analysis.result.pictured import PicturedDetections
 from elsewhere.errors import UserError
 from elsewhere.files import write_bytes
 from elsewhere.privacy import Redactor
-from elsewhere.report.leaderboard import lesions
+from elsewhere.report.leaderboard import curves, lesions
 from elsewhere.report.leaderboard import sections as many
 from elsewhere.report.leaderboard.figures import leaderboard_figures
 from elsewhere.report.leaderboard.merging import merging
@@ -44,6 +44,7 @@ _ORDER = (
     performance.clinical,
     sites.size_strata,
     many.ranking,
+    curves.ranking_curves,
     lesions.published,
     many.comparison,
     lesions.hit_rules,

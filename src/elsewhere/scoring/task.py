@@ -186,6 +186,7 @@ class Task(ABC):
         default_protocol: The protocol where neither the user nor the cohort's reader names one.
         study_protocol: The protocol of a study whose file names none; empty: `default_protocol`.
         resampling_units: What `--resample` may name; patients always come first.
+        ranking_curve: The curve of `curves` that a ranking shows for each model; None for none.
         compares_groups: Whether the protocol's fairness variables are groups of every report of this task.
         label_scheme: What the labels of a study table are called, where splits keep this task's classes
             apart.
@@ -209,6 +210,7 @@ class Task(ABC):
     default_protocol: str = "plain"
     study_protocol: str = ""
     resampling_units: tuple[str, ...] = ("patients",)
+    ranking_curve: str | None = None
     compares_groups: bool = False
     label_scheme: LabelScheme | None = None
     needed_classes: frozenset[int] = frozenset({0, 1})

@@ -530,7 +530,7 @@ def _movement(names: Sequence[str], before: IntArray, after: IntArray) -> dict[s
         for n, b, a in zip(names, before, after, strict=True)
         if a != b
     ]
-    tau = float(stats.kendalltau(before, after).statistic) if len(names) > 1 else float("nan")
+    tau = round(float(stats.kendalltau(before, after).statistic), 12) if len(names) > 1 else float("nan")
     return {
         "ranks": {n: int(r) for n, r in zip(names, after, strict=True)},
         "first": [n for n, r in zip(names, after, strict=True) if r == 1],

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from elsewhere._version import __version__
+from elsewhere.analysis.ranking.curves import ranked_curves
 from elsewhere.analysis.ranking.entries import Entries, Entry
 from elsewhere.analysis.ranking.lesions import with_rule_hits
 from elsewhere.analysis.ranking.published import METRIC, READER, printed_comparison
@@ -118,6 +119,7 @@ def rank_entries(entries: Entries, options: RankingOptions) -> RankedEntries:
     scores = {entry.name: entry.ready.scores for entry in best_first}
     details, missing = first.task.ranking_details(scores)
     summary |= details
+    summary |= ranked_curves(best_first, resampling)
     summary |= first.task.paired_details(scores, baseline=options.baseline, resampling=resampling)
     summary["warnings"] += missing
     if options.published_phase is not None:

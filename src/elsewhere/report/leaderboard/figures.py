@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from elsewhere.report.leaderboard import plots
+from elsewhere.report.leaderboard.curves import curve_figures
 from elsewhere.report.leaderboard.lesions import lesion_figures
 from elsewhere.report.leaderboard.merging import merging_figures
 from elsewhere.report.page.figures import FigureSpec
@@ -25,7 +26,8 @@ def leaderboard_figures(data: Prepared) -> list[FigureSpec]:
         Figures of the merge, the comparison, the ranks, the difficulty of the lesions, who finds what, and the hit
         rules.
     """
-    return [*merging_figures(data), *_many_models(data), *_difficulty(data), *lesion_figures(data)]
+    many = (*_many_models(data), *curve_figures(data))
+    return [*merging_figures(data), *many, *_difficulty(data), *lesion_figures(data)]
 
 
 def _many_models(data: Prepared) -> Iterable[FigureSpec]:

@@ -77,6 +77,7 @@ class DetectionTask(Task):
     target = None
     answer_kind = "boxes"
     resampling_units = ("patients", "volumes")
+    ranking_curve = "froc"
     label_scheme = VOLUMES
     needed_classes = frozenset({1})
     lesion_columns = (
