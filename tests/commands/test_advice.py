@@ -82,6 +82,9 @@ SHOWN_BY = {
     "engine/": ("run",),
     "training/": ("run",),
     "explain/": ("explain",),
+    "inputs/slides/annotations/": ("annotations",),
+    "inputs/slides/": ("slides show",),
+    "inputs/stain/": (),
 }
 """Which commands show the messages of a module; the first prefix that fits counts."""
 ONLY_WITH = {

@@ -21,6 +21,8 @@ MEANT = {
     "commands/demo.py": "the demo's main report",
     "predictions/masks.py": "names of files",
     "tables/identifiers.py": "names of files",
+    "inputs/slides/annotations/reading.py": "a key of QuPath's GeoJSON",
+    "inputs/slides/annotations/writing.py": "a key of QuPath's GeoJSON",
 }
 
 
