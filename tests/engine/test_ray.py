@@ -92,6 +92,7 @@ def lose(cluster, node, log: Path, finished) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_two_nodes_and_one_is_lost(cluster, log, tmp_path, work):
     """Kill a node in the middle: the study ends right, with the predictions of the local engine."""
     import ray

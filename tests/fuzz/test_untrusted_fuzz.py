@@ -26,7 +26,7 @@ from worlds.mutations import ALLOWED, SWAPS, byte_edits, digest, positions, tabl
 WITHIN = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 KINDS = ("results", "tables", "claims", "locks", "studies", "bundles", "models", "stores")
 SHARE = {"results": 0.28, "tables": 0.16, "claims": 0.14, "locks": 0.06, "studies": 0.14, "bundles": 0.05, "models": 0.11, "stores": 0.06}  # fmt: skip
-QUICK, MANY = 150, 10_000
+QUICK, MANY = 80, 10_000
 
 
 @pytest.fixture(scope="module")
