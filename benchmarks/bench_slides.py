@@ -3,7 +3,7 @@
 Every reader has one thread and shows the same patches of 256 pixels; each row states whether the pixels are equal.
 The readers take turns and the best turn of each counts, in processor time, which others on the machine do not change.
 The slide in CAMELYON's layout is synthetic: tiles of 512 pixels, JPEG YCbCr, levels that halve. The real svs is
-CMU-1-Small-Region, beside the checkout; its rows are left out where it is absent. It is small: the caches of all three
+CMU-1-Small-Region, in the folder `shared` next to the repository; its rows are left out where it is absent. It is small: the caches of all three
 readers hold it whole.
 """
 

@@ -1,7 +1,7 @@
 """Macenko against its rules in plain numpy, and outlines to 8 um masks against scikit-image; one thread, results compared.
 
 The peer of Macenko is written with tables where numpy profits from them. The outlines are the 110 public files of CAMELYON16
-with tumour where the folder `shared` lies beside the checkout, else as many synthetic ones.
+with tumour where the folder `shared` lies next to the repository, else as many synthetic ones.
 """
 
 from __future__ import annotations

@@ -339,7 +339,7 @@ def _published(
     searched: Search | None,
     options: MergeOptions,
 ) -> dict[str, Any]:
-    """The published setting beside the chosen one: it needed no search."""
+    """Judge the published setting, which needs no search, next to the chosen one."""
     scales = (searched.scales if searched else {}).get(setting.normalisation) or fit_scales(
         fitted.boxes, setting.normalisation
     )

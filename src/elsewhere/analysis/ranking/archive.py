@@ -110,10 +110,10 @@ def entries_from_archive(
         teams[made.stem] = one.team
     entries = Entries(ranked=(), failures=())
     if paths:
-        told = dataclasses.replace(
+        with_team_names = dataclasses.replace(
             options, where=where, explain=lambda problem: _named(options.explain(problem), shown)
         )
-        entries = entries_from_files(paths, who, told)
+        entries = entries_from_files(paths, who, with_team_names)
     ranked = [dataclasses.replace(one, name=teams[one.name]) for one in entries.ranked]
     failed = [dataclasses.replace(one, model=teams[Path(one.model).stem]) for one in entries.failures]
     return ArchiveEntries(

@@ -185,7 +185,7 @@ def inputs_of_results(
         The figures of merit.
 
     Raises:
-        UserError: A folder is no result, results are not of the same cases, or the metric is undefined.
+        UserError: A folder does not hold a result, the results are not of the same cases, or the metric is undefined.
     """
     given = [
         (name, folder)

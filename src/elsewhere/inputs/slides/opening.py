@@ -56,7 +56,7 @@ def open_slide(path: str | Path, *, mpp: float | None = None, backend: str = "au
         raise UserError(
             "this is a folder, and a slide is a file",
             where=str(path),
-            fix="Name the file: for MIRAX the .mrxs beside the folder, for DICOM one of the .dcm files in it.",
+            fix="Name the file: for MIRAX the .mrxs file next to the folder, for DICOM one of the .dcm files in it.",
         )
     check_plain_file(path, what="slide")
     if mpp is not None:

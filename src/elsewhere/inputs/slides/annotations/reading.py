@@ -1,4 +1,4 @@
-"""Read annotations: ASAP and CAMELYON XML, GeoJSON (QuPath) and NCRF json; which, is told by the content (LN-01).
+"""Read annotations in ASAP and CAMELYON XML, GeoJSON (QuPath) and NCRF json; the content decides which it is (LN-01).
 
 A file is hostile until read: documents that declare a type or an entity are refused, sizes, depths and numbers of
 points are bounded, and a ring that cannot be used is counted.
