@@ -213,7 +213,7 @@ TRAVELS = (
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {
-    "inputs": {"pydicom", "imagecodecs", "openslide", "numba", "tifffile"},
+    "inputs": {"pydicom", "imagecodecs", "openslide", "numba", "tifffile", "cv2"},
     "networks": {"timm"},
     "training": {"monai", "nibabel", "triton"},
     "recipes": {"monai", "nibabel", "xgboost", "nnunetv2", "pynvml"},
