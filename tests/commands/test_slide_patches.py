@@ -91,7 +91,7 @@ def test_the_bytes_depend_on_neither_order_nor_workers(world, tmp_path, capsys):
     assert found["hash"] == read_patch_table(tmp_path / "a.parquet").hash
     assert found["patches"] == sum(slide["summary"]["patches"] for slide in found["slides"])
     assert found["groups"]["unknown"] > 0
-    assert any("tumour is not known in 1 slides" in warning for warning in found["warnings"])
+    assert any("tumour is not known in 1 slide," in warning for warning in found["warnings"])
 
 
 def test_bad_slides_are_listed_and_the_others_are_cut(copied, capsys):
@@ -301,7 +301,7 @@ def test_outlines_alone(world, tmp_path, capsys):
     given = (world / "xml", tmp_path / "Normal_1.json", "--outlines-only", "--scale", "study")
     code, text, _ = run(capsys, *given, "--mpp", "0.243", "--out", out)
     assert code == 0
-    assert "1 annotation files hold no outlines" in text
+    assert "1 annotation file holds no outlines" in text
     rows = read_patch_table(out).rows
     assert set(rows["group"]) == {"TT"} and rows["tissue"].isna().all()
     with_slides = tmp_path / "s.parquet"

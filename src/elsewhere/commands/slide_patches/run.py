@@ -118,7 +118,11 @@ class PatchesReport:
         if len(shown) > _MOST_SHOWN:
             yield f"... and {len(shown) - _MOST_SHOWN} more slides (--json lists all)"
         if without := len(self.slides) - len(shown):
-            yield f"{without} annotation files hold no outlines"
+            yield (
+                "1 annotation file holds no outlines"
+                if without == 1
+                else f"{without} annotation files hold no outlines"
+            )
         for name, number in self.counts.items():
             if number:
                 yield f"annotations: {number:,} {COUNTED.get(name, name)}"
@@ -158,7 +162,7 @@ def _total_lines(summary: Mapping[str, Any], slides: int, settings: Mapping[str,
     partial = types["PT"] - summary["under_least"]
     yield (
         f"  types: FT {types['FT']:,}, PT {types['PT']:,} ({partial:,} with at least {least:g} % tumour, "
-        f"{summary['under_least']:,} with less), FN {types['FN']:,}"
+        f"{summary['under_least']:,} with less), FN {types['FN']:,}" + _unknown(types)
     )
     yield f"  for training: NN {drawn['NN']:,}, NT {drawn['NT']:,}, TT {drawn['TT']:,}"
 
@@ -367,8 +371,14 @@ def _put_together(
         "refused": refused,
         "summary": summarise_rows(rows, least_tumour=settings.least_tumour) if rows is not None else _NOTHING,
         "counts": counts,
-        "warnings": [*found.warnings, *_remarks(slides)],
+        "warnings": [*found.warnings, *_remarks(slides), *_of_fill(settings, counts)],
     }
+
+
+def _of_fill(settings: CutSettings, counts: Mapping[str, int]) -> list[str]:
+    if settings.outline_fill == "exact" or not counts.get("rings that cross themselves"):
+        return []
+    return ["by the rule 'boundary', parts that a ring winds around twice are outside, as OpenCV draws them"]
 
 
 _NOTHING: Mapping[str, Any] = {
@@ -395,7 +405,7 @@ def _remarks(slides: Sequence[Mapping[str, Any]]) -> list[str]:
     unknown = [slide["case_id"] for slide in slides if slide["truth"] == "unknown"]
     if unknown:
         remarks.append(
-            f"tumour is not known in {len(unknown)} slides without annotation: {name_rows(unknown)}; their patches have "
-            "no group and no type"
+            f"tumour is not known in {len(unknown)} slide{'' if len(unknown) == 1 else 's'}, whose patches have no group and "
+            f"no type: {name_rows(unknown)}"
         )
     return remarks
