@@ -15,7 +15,6 @@ from elsewhere.cohort.patch_table import SlideFacts, read_patch_table
 from elsewhere.commands.slide_patches import run as slide_patches
 from elsewhere.commands.slide_patches.cases import SlideCase, find_cases
 from elsewhere.commands.slide_patches.cutting import CutSettings, _Truths, cut_case
-from elsewhere.engine.files import FileLock
 from elsewhere.errors import FileSystemError, UserError
 from elsewhere.inputs.slides.annotations import Annotations, Outline, write_mask
 from elsewhere.inputs.slides.opening import open_slide
@@ -91,6 +90,7 @@ def test_the_bytes_depend_on_neither_order_nor_workers(world, tmp_path, capsys):
     assert found["hash"] == read_patch_table(tmp_path / "a.parquet").hash
     assert found["patches"] == sum(slide["summary"]["patches"] for slide in found["slides"])
     assert found["groups"]["unknown"] > 0
+    assert found["peak_memory_bytes"] > 10 << 20
     assert any("tumour is not known in 1 slide," in warning for warning in found["warnings"])
 
 
@@ -191,7 +191,7 @@ def test_parts_of_other_settings_or_a_changed_annotation_are_not_used(copied, mo
 def test_two_runs_at_one_table(world, tmp_path, capsys):
     parts = tmp_path / "p.parquet.parts"
     parts.mkdir()
-    lock = FileLock(parts / "lock")
+    lock = slide_patches.FileLock(parts / "lock")
     assert lock.acquire()
     code, _, err = run(capsys, world / "slides", "--out", tmp_path / "p.parquet")
     assert (code, "another command is cutting slides into this table" in err) == (64, True)

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,7 +32,7 @@ from elsewhere.commands.slide_patches.cutting import CutSettings, cut_case
 from elsewhere.commands.slide_patches.workers import run_each
 from elsewhere.engine.files import FileLock
 from elsewhere.errors import EXIT_INCOMPLETE, EXIT_OK, FileSystemError, UserError, name_rows
-from elsewhere.files import check_out_file, explained_refusals
+from elsewhere.files import check_out_file, explained_refusals, human_bytes
 from elsewhere.files.writing import make_folders, remove_empty
 from elsewhere.inputs.slides.annotations.outlines import COUNTED
 from elsewhere.untrusted import printable
@@ -71,6 +72,7 @@ class PatchesReport:
         warnings: What a reader should know of all slides together, as sentences.
         parts: The folder of the parts, where it stays; None where it was removed.
         settings: How slides were cut.
+        peak_bytes: The most memory that one process took, libraries included; None where it is not known.
     """
 
     out: Path | None
@@ -82,6 +84,7 @@ class PatchesReport:
     warnings: tuple[str, ...] = ()
     parts: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    peak_bytes: int | None = None
 
     @property
     def exit_code(self) -> int:
@@ -104,6 +107,7 @@ class PatchesReport:
             "refused": [{"case_id": name, **error} for name, error in self.refused],
             "warnings": list(self.warnings),
             "parts": str(self.parts) if self.parts else None,
+            "peak_memory_bytes": self.peak_bytes,
         }
 
     def lines(self) -> Iterator[str]:
@@ -135,6 +139,8 @@ class PatchesReport:
             yield f"{len(self.refused)} of {len(self.refused) + len(self.slides)} slides could not be cut"
         if self.parts is not None:
             yield f"the parts of the slides that are done stay in {self.parts}: a further run uses them"
+        if self.peak_bytes is not None:
+            yield f"most memory of one process: {human_bytes(self.peak_bytes)}"
         yield f"written: {self.out}" if self.out else "nothing was written"
 
 
@@ -229,7 +235,18 @@ def cut_patches(
         warnings=tuple(report["warnings"]),
         parts=None if done or table is None else folder,
         settings=settings.stated(),
+        peak_bytes=_peak_bytes(),
     )
+
+
+def _peak_bytes() -> int | None:
+    try:
+        import resource
+    except ImportError:  # pragma: no cover - Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return unit * max(resource.getrusage(kind).ru_maxrss for kind in kinds)
 
 
 @contextlib.contextmanager
