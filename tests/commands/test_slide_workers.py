@@ -32,6 +32,7 @@ def test_in_this_process_every_task_is_run_in_order():
 
 
 @needs_proc
+@pytest.mark.slow
 def test_processes_end_with_the_one_that_started_them(tmp_path):
     """A run that is killed must not leave processes that hold memory and slides."""
     code = (
