@@ -161,6 +161,7 @@ LAYERS = {
         "leaderboard": {"page", "result"},
         "readers": {"page", "result"},
         "study": {"page", "result", "leaderboard"},
+        "stain": {"page", "result"},
         "summary": {"page", "result", "leaderboard", "readers"},
     },
     "commands": {

@@ -30,9 +30,9 @@ from elsewhere.commands.output import Report
 from elsewhere.commands.slide_cases import SlideCase, SlideCases, find_cases
 from elsewhere.commands.slide_cutting import CutSettings, cut_case
 from elsewhere.commands.slide_workers import run_each
-from elsewhere.engine.files import FileLock
 from elsewhere.errors import EXIT_INCOMPLETE, EXIT_OK, FileSystemError, UserError, name_rows
 from elsewhere.files import check_out_file, explained_refusals
+from elsewhere.files.locks import FileLock
 from elsewhere.inputs.slides.annotations.outlines import COUNTED
 from elsewhere.untrusted import printable
 

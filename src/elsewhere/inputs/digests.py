@@ -1,6 +1,6 @@
 """Digests of large files, noted in a folder for as long as a file keeps its size and its time of change.
 
-    FOLDER/<name>.json    the sha256 of one file or group of files; <name> is the digest of its path
+FOLDER/<name>.json    the sha256 of one file or group of files; <name> is the digest of its path
 """
 
 from __future__ import annotations

@@ -19,11 +19,12 @@ import pytest
 from elsewhere.errors import FileSystemError, UserError
 from elsewhere.inputs.patches import packing, shards, slide_packing
 from elsewhere.inputs.patches.packing import pack, plan_packing
-from elsewhere.inputs.patches.slide_packing import MASKS_DIFFER, fit_stain
+from elsewhere.inputs.patches.slide_packing import MASKS_DIFFER
 from elsewhere.inputs.patches.spec import StainSpec, StoreSpec
 from elsewhere.inputs.patches.store import PatchStore
 from elsewhere.inputs.slides.grid.geometry import lay_grid
 from elsewhere.inputs.slides.opening import open_slide
+from elsewhere.inputs.slides.stain_target import fit_stain
 from elsewhere.inputs.stain import macenko
 from elsewhere.inputs.stain.fits import target_by_name
 from worlds.patch_stores import MPP, PATCH, rows_of, write_outline, write_slide
@@ -67,9 +68,10 @@ def test_masks_are_those_of_the_outlines(tmp_path):
     whole = np.zeros((4 * PATCH, 6 * PATCH), bool)
     whole[35:90, 35:100] = True  # at 0.5 um: half of the coordinates
     for row, (i, j) in enumerate(zip(job.i.tolist(), job.j.tolist(), strict=True)):
-        assert np.array_equal(
-            masks[row], whole[j * PATCH : (j + 1) * PATCH, i * PATCH : (i + 1) * PATCH]
-        ), (i, j)
+        assert np.array_equal(masks[row], whole[j * PATCH : (j + 1) * PATCH, i * PATCH : (i + 1) * PATCH]), (
+            i,
+            j,
+        )
     assert masks.any(axis=(1, 2)).sum() == 6
 
 
@@ -90,7 +92,10 @@ def test_a_slide_with_tumour_needs_its_annotation(tmp_path):
     path = write_slide(tmp_path / "a.tif")
     for tumour in (0.5, np.nan):
         done = pack([rows_of(path, tumour=tumour)], tmp_path / f"s{tumour}", SPEC)
-        assert "its masks are not known" in done.failed[0].error.what and "--no-masks" in done.failed[0].error.fix
+        assert (
+            "its masks are not known" in done.failed[0].error.what
+            and "--no-masks" in done.failed[0].error.fix
+        )
     done = pack([rows_of(path, tumour=0.5)], tmp_path / "none", dataclasses.replace(SPEC, masks=False))
     assert not done.failed and done.packed == 24
     with pytest.raises(UserError, match="holds no masks"):
@@ -215,7 +220,9 @@ def test_slides_that_cannot_be_read_are_recorded_and_the_others_packed(tmp_path)
     assert [slide.name[1] for slide in done.failed] == ["cut", "nowhere", "larger"] and done.packed == 24
     assert "outside of the slide's grid of 6 x 4" in done.failed[2].error.what
     assert done.store.failures()["A", "nowhere"] == "no file of this slide was found"
-    with pytest.raises(UserError, match="24 of 24 patches are not in the store.*no file of this slide was found"):
+    with pytest.raises(
+        UserError, match=r"24 of 24 patches are not in the store.*no file of this slide was found"
+    ):
         of(done.store, jobs[1])
     some = done.store.select([("A", "good"), ("A", "nowhere")], [0, 0], [0, 0], missing="leave out")
     assert len(some) == 1 and some.missing == {1: "no file of this slide was found"}
@@ -254,9 +261,7 @@ def test_a_table_of_another_scale_is_refused(tmp_path):
 
 def test_the_estimate_is_what_is_written(tmp_path):
     job = rows_of(write_slide(tmp_path / "a.tif"))
-    twice = dataclasses.replace(
-        job, i=np.tile(job.i, 2), j=np.tile(job.j, 2), tumour=np.zeros(48)
-    )
+    twice = dataclasses.replace(job, i=np.tile(job.i, 2), j=np.tile(job.j, 2), tumour=np.zeros(48))
     lost = rows_of(None, case_id="nowhere")
     plan = plan_packing([twice, lost], tmp_path / "store", SPEC)
     assert (plan.slides, plan.rows, plan.repeated, plan.left, plan.packed) == (2, 72, 24, 24, 0)
@@ -273,7 +278,7 @@ def test_a_disk_that_is_too_small_is_refused_first(tmp_path, monkeypatch):
     job = rows_of(write_slide(tmp_path / "a.tif"))
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(packing.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(FileSystemError, match="24 patches need .* and the disk has") as error:
+    with pytest.raises(FileSystemError, match=r"24 patches need .* and the disk has") as error:
         pack([job], tmp_path / "store", SPEC)
     assert error.value.exit_code == 74
     assert not (tmp_path / "store" / "slides").exists()
@@ -331,7 +336,9 @@ def test_two_runs_at_one_store(tmp_path):
     lock = packing.FileLock(store / ".lock")
     assert lock.acquire()
     lock.write(json.dumps(packing.describe_this_process()).encode())
-    with pytest.raises(UserError, match=f"another run is writing to this store: process {os.getpid()} on") as error:
+    with pytest.raises(
+        UserError, match=f"another run is writing to this store: process {os.getpid()} on"
+    ) as error:
         pack([job], store, SPEC)
     assert "Wait until it ends" in error.value.fix
     lock.release()
@@ -425,12 +432,16 @@ def test_workers_give_the_same_store(tmp_path):
     jobs.append(rows_of(tmp_path / "no.tif", case_id="no"))
     one = pack(jobs, tmp_path / "one", SPEC)
     two = pack(jobs, tmp_path / "two", SPEC, workers=2)
-    assert [s.error is None for s in two.slides] == [True, True, True, False] == [
-        s.error is None for s in one.slides
-    ]
+    assert (
+        [s.error is None for s in two.slides]
+        == [True, True, True, False]
+        == [s.error is None for s in one.slides]
+    )
     assert two.failed[0].error.where == one.failed[0].error.where == str(tmp_path / "no.tif")
     for job in jobs[:3]:
-        assert np.array_equal(of(one.store, job).batch(np.arange(24)), of(two.store, job).batch(np.arange(24)))
+        assert np.array_equal(
+            of(one.store, job).batch(np.arange(24)), of(two.store, job).batch(np.arange(24))
+        )
 
 
 def _fork_and_read(slide, store, queue):
@@ -493,8 +504,7 @@ def test_workers_end_with_the_run(tmp_path):
     script = tmp_path / "run.py"
     tests = str(Path(__file__).resolve().parents[2])
     script.write_text(
-        ORPHAN.format(tests=tests)
-        + "if __name__ == '__main__':\n"
+        ORPHAN.format(tests=tests) + "if __name__ == '__main__':\n"
         "    folder = Path(sys.argv[1])\n"
         "    jobs = [rows_of(folder / 'a.tif', case_id=name) for name in 'ab']\n"
         "    packing.pack(jobs, folder / 'store', SPEC_32, workers=2)\n"

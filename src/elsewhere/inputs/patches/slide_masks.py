@@ -6,6 +6,7 @@ picture. Outlines are drawn for one row of patches at a time.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from elsewhere.inputs.slides.annotations import (
     Grid,
     MaskTiff,
     check_inside,
+    moved,
     open_mask,
     read_annotations,
 )
@@ -30,6 +32,21 @@ OUTLINES = (".xml", ".json", ".geojson")
 Mask = npt.NDArray[np.bool_]
 
 
+@dataclass(frozen=True, kw_only=True)
+class MaskRules:
+    """How annotations are read; the rules by which the patch table was made.
+
+    Attributes:
+        groups: Meanings of groups of outlines: pairs of a name and "tumour", "hole" or "ignore".
+        tumour: The values of mask pictures that mean tumour; empty to recognise 0 and 255, or 0 and 1.
+        from_scanned: Whether outlines count from the corner of the scanned part, not of level 0.
+    """
+
+    groups: tuple[tuple[str, str], ...] = ()
+    tumour: tuple[int, ...] = ()
+    from_scanned: bool = False
+
+
 class SlideMasks:
     """The masks of a slide's patches.
 
@@ -37,12 +54,16 @@ class SlideMasks:
         annotation: Outlines or a mask picture; None for a slide without tumour.
         slide: The slide.
         grid: Its patches.
+        rules: How the annotation is read; None for the defaults.
 
     Raises:
         UserError: The annotation cannot be read, or belongs to another slide.
     """
 
-    def __init__(self, annotation: Path | None, slide: Slide, grid: PatchGrid) -> None:
+    def __init__(
+        self, annotation: Path | None, slide: Slide, grid: PatchGrid, rules: MaskRules | None = None
+    ) -> None:
+        rules = rules or MaskRules()
         self._grid = grid
         self._size_px = slide.size_px
         self._picture: MaskTiff | None = None
@@ -52,10 +73,14 @@ class SlideMasks:
         if annotation is None:
             return
         if annotation.suffix.lower() in OUTLINES:
-            found = check_inside(read_annotations(annotation), slide.size_px)
+            found = read_annotations(annotation, groups=dict(rules.groups))
+            if rules.from_scanned:
+                left, top, _, _ = slide.facts.bounds_px
+                found = moved(found, offset_px=(left, top))
+            found = check_inside(found, slide.size_px)
             self._annotations, self._table = found, ring_table(found)
         else:
-            self._picture = open_mask(annotation)
+            self._picture = open_mask(annotation, tumour=rules.tumour or None)
             self._factor = self._picture.downsample(slide.size_px)
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ or annotations changed since is packed anew.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -28,22 +29,17 @@ from elsewhere.inputs.patches.shards import (
     read_shard,
     write_note,
 )
-from elsewhere.inputs.patches.slide_masks import SlideMasks
+from elsewhere.inputs.patches.slide_masks import MaskRules, SlideMasks
 from elsewhere.inputs.patches.spec import StainSpec, StoreSpec, fit_to_dict, read_fit
 from elsewhere.inputs.patches.store import SLIDE_FILE, VERSION, SlideName, place_codes
 from elsewhere.inputs.slides.grid.geometry import PATCH_MPP, PatchGrid, lay_grid
 from elsewhere.inputs.slides.opening import open_slide
 from elsewhere.inputs.slides.slide import Patch, Slide
-from elsewhere.inputs.slides.tissue import TISSUE_MPP, find_tissue
-from elsewhere.inputs.stain.normalise import Fit, fit_slide, normalise
+from elsewhere.inputs.slides.stain_target import fit_stain, read_around
+from elsewhere.inputs.stain.normalise import Fit, normalise
 from elsewhere.untrusted import read_json
 
-FIT_PATCHES = 1000
-"""Patches of tissue, evenly over the slide, that its stain is fitted to."""
-LEAST_TISSUE = 0.1
 SHARE_TOLERANCE = 0.05
-MOST_LOST = 64
-"""Patches of a slide that are left out because a tile is damaged; with more, the slide is given up."""
 _AT_ONCE = 32
 _PLACE_SLACK_PX = 1.0
 MASKS_DIFFER = "masks that differ from the table"
@@ -65,6 +61,9 @@ class SlideRows:
         tumour: The tumour share of each patch by the table, NaN where it is not known; None without the column.
         x: Where the table says that each patch lies, in pixels of level 0; None without the column.
         y: The same downwards.
+        mask_rules: How the annotation is read.
+        shares_are_exact: Whether `tumour` follows the rule by which masks are drawn, so that the two are compared.
+        slide_sha256: The digest of the file that the table was made from; "" where it is not known.
         problem: Why the slide cannot be packed, as far as that is known before it is opened.
     """
 
@@ -78,6 +77,9 @@ class SlideRows:
     tumour: Floats | None = None
     x: Floats | None = None
     y: Floats | None = None
+    mask_rules: MaskRules = field(default_factory=MaskRules)
+    shares_are_exact: bool = True
+    slide_sha256: str = ""
     problem: str = ""
 
     @property
@@ -146,101 +148,6 @@ def pack_slide(
         return PackedSlide(name=job.name, asked=asked, error=error)
 
 
-def read_grid(slide: Slide, grid: PatchGrid, wanted: npt.NDArray[np.bool_]) -> Iterator[Patch]:
-    """Read patches of a grid, row by row.
-
-    Args:
-        slide: The slide.
-        grid: Its grid.
-        wanted: [rows, columns]: which patches are read.
-
-    Yields:
-        The patches.
-
-    Raises:
-        UserError: A tile is damaged.
-    """
-    if grid.level is None:
-        yield from slide.patches_mpp(grid.size_px, mpp=grid.mpp, wanted=wanted)
-    else:
-        yield from slide.patches(grid.size_px, level=grid.level, wanted=wanted)
-
-
-def read_around(
-    slide: Slide,
-    grid: PatchGrid,
-    wanted: npt.NDArray[np.bool_],
-    lost: list[tuple[int, int, UserError]],
-) -> Iterator[Patch]:
-    """Read patches of a grid, and go on behind those that cannot be read.
-
-    Args:
-        slide: The slide.
-        grid: Its grid.
-        wanted: [rows, columns]: which patches are read.
-        lost: Receives column, row and error of each patch that cannot be read.
-
-    Yields:
-        The patches that can be read.
-
-    Raises:
-        UserError: More than 64 patches cannot be read.
-    """
-    left = wanted.copy()
-    while left.any():
-        try:
-            for patch in read_grid(slide, grid, left):
-                left[patch.j, patch.i] = False
-                yield patch
-            return
-        except UserError as error:
-            j, i = (int(side[0]) for side in np.nonzero(left))
-            left[j, i] = False
-            lost.append((i, j, error))
-            if len(lost) > MOST_LOST:
-                raise UserError(
-                    f"more than {MOST_LOST} of its patches cannot be read, the last in column {i}, row {j}: {error.what}",
-                    where=error.where,
-                    fix=error.fix,
-                ) from error
-
-
-def fit_stain(slide: Slide, grid: PatchGrid, *, method: str) -> Fit:
-    """Fit the stain of a slide to up to 1,000 patches that lie evenly over its tissue.
-
-    Which patches are packed makes no difference.
-
-    Args:
-        slide: The slide.
-        grid: Its grid.
-        method: "macenko", "vahadane" or "reinhard".
-
-    Returns:
-        The fit; its status is "glass" where there is no tissue.
-
-    Raises:
-        UserError: A tile is damaged.
-    """
-    tissue = find_tissue(slide, mpp=max(TISSUE_MPP, slide.mpp))
-    rows, columns = tissue.mask.shape
-    total = np.zeros((rows + 1, columns + 1))
-    total[1:, 1:] = tissue.mask.cumsum(axis=0, dtype=np.int64).cumsum(axis=1)
-    side = grid.size_px * grid.mpp / tissue.mpp
-    down = np.clip(np.rint(np.arange(grid.rows + 1) * side).astype(int), 0, rows)
-    across = np.clip(np.rint(np.arange(grid.columns + 1) * side).astype(int), 0, columns)
-    sums = np.diff(np.diff(total[np.ix_(down, across)], axis=0), axis=1)
-    areas = np.outer(np.diff(down), np.diff(across)).clip(min=1)
-    found = np.flatnonzero(sums / areas >= LEAST_TISSUE)
-    wanted = np.zeros((grid.rows, grid.columns), bool)
-    if len(found):
-        # A damaged tile is reported when its patch is packed.
-        chosen = np.linspace(0, len(found) - 1, min(FIT_PATCHES, len(found))).astype(int)
-        wanted.flat[found[chosen]] = True
-        patches = (patch.pixels for patch in read_around(slide, grid, wanted, []))
-        return fit_slide(patches, method=method)
-    return fit_slide([np.full((grid.size_px, grid.size_px, 3), 255, np.uint8)], method=method)
-
-
 class _Packing:
     """The packing of one slide."""
 
@@ -263,8 +170,9 @@ class _Packing:
         if job.path is None:
             raise UserError("no file of this slide was found")
         digests = self._digests(job.path)
+        rules = dataclasses.astuple(job.mask_rules) if self.spec.masks else ()
         key = hashlib.sha256(
-            json.dumps([job.dataset, job.case_id, digests, self.spec.digest(), job.mpp]).encode()
+            json.dumps([job.dataset, job.case_id, digests, self.spec.digest(), job.mpp, rules]).encode()
         ).hexdigest()[:32]
         folder = self.store / "slides" / key
         anew = False
@@ -312,10 +220,15 @@ class _Packing:
     def _digests(self, path: Path) -> list[str]:
         notes = FileDigests(self.store / "digests")
         annotation = self.job.annotation if self.spec.masks else None
-        return [
-            notes.digest(path, *slide_parts(path), what="slide"),
-            notes.digest(annotation, what="annotation") if annotation is not None else "",
-        ]
+        parts = slide_parts(path)
+        found = notes.digest(path, *parts, what="slide")
+        if self.job.slide_sha256 and not parts and found != self.job.slide_sha256:
+            raise UserError(
+                "the slide is another file than the one that the table was cut from",
+                where=str(path),
+                fix="Cut the slides again, or fetch the slide again.",
+            )
+        return [found, notes.digest(annotation, what="annotation") if annotation is not None else ""]
 
     def _check_places(self, grid: PatchGrid) -> None:
         job = self.job
@@ -369,7 +282,7 @@ class _Packing:
                     where=str(job.path),
                     fix="Name its annotation, or pack without masks: --no-masks.",
                 )
-        return SlideMasks(job.annotation, slide, grid)
+        return SlideMasks(job.annotation, slide, grid, job.mask_rules)
 
     def _begin(self, folder: Path, slide: Slide, grid: PatchGrid, digests: list[str]) -> Fit | None:
         """Write the note of the slide with its stain fit, or read the one that is there."""
