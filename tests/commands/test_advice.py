@@ -44,6 +44,7 @@ SHOWN_BY = {
     "scoring/": ("score", "summarise", "accept", "rank", "merge"),
     "cohort/loading": ("score", "check", "accept", "rank", "merge", "cohort check", "cohort describe"),
     "cohort/duplicates": ("cohort duplicates",),
+    "cohort/patch_table": ("slides patches",),
     "cohort/": ("cohort read",),
     "analysis/result/site_verdicts": ("score", "summarise"),
     "analysis/result/part": ("score", "summarise"),
@@ -72,6 +73,9 @@ SHOWN_BY = {
     "errors": ("score", "summarise", "accept", "rank", "merge", "compare", "equivalence"),
     "report/study/": ("run",),
     "report/": ("score", "accept"),
+    "commands/slide_patches/": ("slides patches",),
+    "commands/slide_store": ("slides pack",),
+    "commands/slide_stain": ("slides stain",),
     "commands/": "its own",
     "results": ("compare", "rank", "report", "diff", "equivalence", "summarise"),
     "study/kept_models": ("models", "predict"),
@@ -83,7 +87,8 @@ SHOWN_BY = {
     "training/": ("run",),
     "explain/": ("explain",),
     "inputs/slides/annotations/": ("annotations",),
-    "inputs/slides/": ("slides show",),
+    "inputs/slides/grid/": ("slides patches",),
+    "inputs/slides/": ("slides show", "slides patches"),
     "inputs/stain/": (),
 }
 """Which commands show the messages of a module; the first prefix that fits counts."""

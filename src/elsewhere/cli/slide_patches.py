@@ -97,8 +97,7 @@ def slides_patches(
 ) -> int:
     """Cut slides into one table of patches with tissue, tumour, group and type; a run that was stopped resumes."""
     from elsewhere.commands.output import progress_bar
-    from elsewhere.commands.slide_cutting import CutSettings
-    from elsewhere.commands.slide_patches import cut_patches
+    from elsewhere.commands.slide_patches import CutSettings, cut_patches
 
     settings = CutSettings(
         scale=scale,

@@ -141,7 +141,7 @@ def slide_generator(facts: SlideFacts, seed: int) -> np.random.Generator:
 
     Example:
         >>> one = SlideFacts(dataset="a", patient_id="p", case_id="c")
-        >>> slide_generator(one, 1).integers(9) == slide_generator(one, 1).integers(9)
+        >>> bool(slide_generator(one, 1).random() == slide_generator(one, 1).random())
         True
     """
     digest = hashlib.sha256(facts.key.encode("utf-8", "surrogatepass")).digest()
@@ -358,10 +358,10 @@ def read_patch_table(path: str | Path) -> PatchTable:
         UserError: It cannot be read, lacks columns, or its rows were changed after it was written.
 
     Example:
-        >>> read_patch_table("no-such.parquet")
+        >>> read_patch_table("patches.csv")
         Traceback (most recent call last):
-        elsewhere.errors.UserError: no-such.parquet: there is no such file
-        There is nothing like it there.
+        elsewhere.errors.UserError: patches.csv: a patch table is a parquet file
+        Give a name that ends in .parquet.
     """
     path = Path(path)
     check_ending(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,7 @@ class StainReport:
     """What was normalised.
 
     Attributes:
+        samples: Parts before and after, for the page.
         out: What was written.
         kind: "picture", "folder" or "slide".
         spec: The method and its target.
@@ -266,16 +267,17 @@ def _folder(
 ) -> StainReport:
     check_out(out, replace=replace, inputs=[source, settings.target])
     spec = _spec_of(settings, "patch")
-    entries = sorted(path for path in source.iterdir() if path.is_file() and not path.name.startswith("."))
+    entries = [path for path in sorted(source.rglob("*")) if path.is_file() and not path.name.startswith(".")]
     files = [path for path in entries if path.suffix.lower() in PICTURE_ENDINGS]
+    names = {path: path.relative_to(source).as_posix() for path in files}
     if not files:
         raise UserError(
             "there are no pictures in this folder",
             where=str(source),
             fix=f"Known endings: {', '.join(PICTURE_ENDINGS)}.",
         )
-    stems = Counter(path.stem.casefold() for path in files)
-    twice = [path.name for path in files if stems[path.stem.casefold()] > 1]
+    stems = Counter(path.with_suffix("") for path in files)
+    twice = [names[path] for path in files if stems[path.with_suffix("")] > 1]
     if twice:
         raise UserError(
             f"several pictures have one name but for the ending: {', '.join(twice[:4])}",
@@ -283,17 +285,17 @@ def _folder(
             fix="Rename them: each is written as NAME.png.",
         )
     refused: dict[str, UserError] = {}
-    shared = _shared_fit(files, spec, refused) if spec.fit == "slide" else None
+    shared = _shared_fit(names, spec, refused) if spec.fit == "slide" else None
     counts: Counter[str] = Counter()
     samples: list[Sample] = []
     wanted = set(np.linspace(0, len(files) - 1, min(SAMPLES, len(files))).astype(int).tolist())
     with staged_directory(out, replace=replace, inputs=[source]) as staged:
         for number, path in enumerate(files):
-            if path.name not in refused:
+            if names[path] not in refused:
                 try:
                     pixels = open_picture(path)
                 except UserError as error:
-                    refused[path.name] = error
+                    refused[names[path]] = error
                     continue
                 done = normalise(
                     [pixels],
@@ -303,7 +305,7 @@ def _folder(
                     background=settings.background,
                 )
                 counts.update(done.counts)
-                _save(done.patches[0], staged / f"{path.stem}.png")
+                _save(done.patches[0], (staged / names[path]).with_suffix(".png"))
                 if number in wanted:
                     after = METHODS[spec.method](done.patches[0])
                     samples.append(
@@ -328,13 +330,13 @@ def _folder(
     )
 
 
-def _shared_fit(files: Sequence[Path], spec: StainSpec, refused: dict[str, UserError]) -> Fit:
+def _shared_fit(files: Mapping[Path, str], spec: StainSpec, refused: dict[str, UserError]) -> Fit:
     def pictures() -> Iterator[Pixels]:
-        for path in files:
+        for path, name in files.items():
             try:
                 yield open_picture(path)
             except UserError as error:
-                refused[path.name] = error
+                refused[name] = error
 
     return fit_slide(pictures(), method=spec.method)
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from elsewhere.cohort.patch_table import PatchTable, read_patch_table
 from elsewhere.commands.output import Report
-from elsewhere.commands.slide_cases import SlideCase, find_cases
+from elsewhere.commands.slide_patches.cases import SlideCase, find_cases
 from elsewhere.errors import EXIT_FILE_SYSTEM, EXIT_INCOMPLETE, EXIT_OK, UserError
 from elsewhere.files import human_bytes
 from elsewhere.inputs.patches.packing import PackPlan, PackResult, pack, plan_packing
@@ -196,7 +196,7 @@ class PackReport:
             yield f"{result.set_aside} damaged shards were moved to {self.out / 'damaged'} and packed again"
         for name, number in result.counts.items():
             yield f"{number:,} {_WORDS.get(name, name)}"
-        yield f"{result.packed:,} patches were packed; the store holds {len(result.store):,} in {len(result.store.shards):,} shards"
+        yield f"{result.packed:,} patches were packed; the store holds {len(result.store):,} in {plural(len(result.store.shards), 'shard')}"
         yield from _refused_lines(
             [(slide.name[1], slide.error.to_dict()) for slide in result.failed if slide.error is not None],
             "not packed",
@@ -257,7 +257,7 @@ class VerifyReport:
         """
         yield from _spec_lines(self.store.spec)
         yield (
-            f"{len(self.store):,} patches of {len(self.store.slides):,} slides in {len(self.store.shards):,} shards"
+            f"{len(self.store):,} patches of {plural(len(self.store.slides), 'slide')} in {plural(len(self.store.shards), 'shard')}"
         )
         for one in self.damage[:_MOST_SHOWN]:
             yield f"{one.path}: {one.why}"
@@ -514,6 +514,23 @@ def stain_spec(stain: str, *, method: str = "macenko", fit: str = "slide") -> St
     return StainSpec(target=target, target_name="file", method=method, fit=fit)
 
 
+def plural(number: int, noun: str) -> str:
+    """Write a number with its noun.
+
+    Args:
+        number: The number.
+        noun: The noun, of which the plural ends in s.
+
+    Returns:
+        Such as "1 shard".
+
+    Example:
+        >>> plural(1, "shard"), plural(2000, "shard")
+        ('1 shard', '2,000 shards')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _fold(name: str) -> str:
     return name.strip().casefold()
 
@@ -525,7 +542,7 @@ def _spec_lines(spec: StoreSpec) -> Iterator[str]:
 def _plan_lines(plan: PackPlan) -> Iterator[str]:
     repeated = f", {plan.repeated:,} of them a second time" if plan.repeated else ""
     yield (
-        f"table: {plan.rows:,} patches of {plan.slides:,} slides{repeated}; {plan.packed:,} were in the store before"
+        f"table: {plan.rows:,} patches of {plural(plan.slides, 'slide')}{repeated}; {plan.packed:,} were in the store before"
     )
     if plan.without_slide:
         yield f"{plan.without_slide:,} patches belong to slides that were not found"

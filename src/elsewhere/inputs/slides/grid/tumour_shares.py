@@ -81,9 +81,9 @@ def tumour_shares_on(
     Example:
         >>> from elsewhere.inputs.slides.annotations import Outline
         >>> from elsewhere.inputs.slides.grid.geometry import lay_outline_grid
-        >>> square = Annotations((Outline(np.array([[0.0, 0], [300, 0], [300, 256], [0, 256]])),))
+        >>> square = Annotations((Outline(np.array([[0.0, 0], [300, 0], [300, 128], [0, 128]])),))
         >>> tumour_shares_on(square, lay_outline_grid(square, 0.5)).shares.tolist()
-        [[1.0, 0.171875]]
+        [[0.5, 0.0859375]]
     """
     check_fill(fill)
     shape = (grid.rows + 1, grid.columns + 1)

@@ -22,7 +22,7 @@ from elsewhere.cohort.patch_table import (
     summarise_rows,
 )
 from elsewhere.commands.output import Report
-from elsewhere.commands.slide_cases import SlideCase, is_mask
+from elsewhere.commands.slide_patches.cases import SlideCase, is_mask
 from elsewhere.errors import UserError, unknown_name
 from elsewhere.files import explained_refusals
 from elsewhere.files.marker import digest
@@ -346,7 +346,7 @@ def slide_digest(path: Path) -> str:
         ...     file = Path(folder) / "a.tif"
         ...     _ = file.write_bytes(b"pixels")
         ...     slide_digest(file)[:8]
-        '5f8648e0'
+        '6ec9c2b0'
     """
     ending = path.suffix.lower()
     with explained_refusals(path, "the slide cannot be read"):

@@ -1,4 +1,4 @@
-"""`slides patches`: whole slides and their annotations become one table of patches (LN-02, LN-04, LN-05).
+"""Cuts many slides, a part per slide, and puts the parts together.
 
 OUT.parquet           the table, written when every slide was tried
 OUT.parquet.parts/    a part per slide that is done; it stays until all slides are, and a run resumes from it
@@ -19,7 +19,6 @@ import pandas as pd
 
 from elsewhere._version import __version__
 from elsewhere.cohort.patch_table import (
-    NORMALS_PER_SLIDE,
     PatchTable,
     check_ending,
     read_patch_table,
@@ -27,12 +26,13 @@ from elsewhere.cohort.patch_table import (
     write_patch_table,
 )
 from elsewhere.commands.output import Report
-from elsewhere.commands.slide_cases import SlideCase, SlideCases, find_cases
-from elsewhere.commands.slide_cutting import CutSettings, cut_case
-from elsewhere.commands.slide_workers import run_each
+from elsewhere.commands.slide_patches.cases import SlideCase, SlideCases, find_cases
+from elsewhere.commands.slide_patches.cutting import CutSettings, cut_case
+from elsewhere.commands.slide_patches.workers import run_each
 from elsewhere.errors import EXIT_INCOMPLETE, EXIT_OK, FileSystemError, UserError, name_rows
 from elsewhere.files import check_out_file, explained_refusals
 from elsewhere.files.locks import FileLock
+from elsewhere.files.writing import make_folders, remove_empty
 from elsewhere.inputs.slides.annotations.outlines import COUNTED
 from elsewhere.untrusted import printable
 
@@ -232,7 +232,7 @@ def cut_patches(
 def _parts_folder(folder: Path) -> Iterator[list[bool]]:
     """Make and lock the folder of parts; remove it at the end, unless an error ends the block or it is asked to stay."""
     with explained_refusals(folder, "the parts of the table cannot be written"):
-        folder.mkdir(parents=True, exist_ok=True)
+        created = make_folders(folder)
         lock = FileLock(folder / "lock")
         taken = lock.acquire()
     if not taken:
@@ -249,9 +249,10 @@ def _parts_folder(folder: Path) -> Iterator[list[bool]]:
                 if _PART.fullmatch(part.name):
                     part.unlink(missing_ok=True)
     finally:
+        for partial in folder.glob(".elsewhere-*.partial"):  # of a run that was killed
+            partial.unlink(missing_ok=True)
         lock.release(remove=True)
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+        remove_empty([*created, folder] if folder not in created else created)
 
 
 def _state(path: Path | None) -> Any:
@@ -398,6 +399,3 @@ def _remarks(slides: Sequence[Mapping[str, Any]]) -> list[str]:
             "no group and no type"
         )
     return remarks
-
-
-__all__ = ["NORMALS_PER_SLIDE", "CutSettings", "CutTask", "PatchesReport", "cut_patches"]
