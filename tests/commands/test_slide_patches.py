@@ -15,8 +15,8 @@ from elsewhere.cohort.patch_table import SlideFacts, read_patch_table
 from elsewhere.commands.slide_patches import run as slide_patches
 from elsewhere.commands.slide_patches.cases import SlideCase, find_cases
 from elsewhere.commands.slide_patches.cutting import CutSettings, _Truths, cut_case
-from elsewhere.engine.files import FileLock
 from elsewhere.errors import FileSystemError, UserError
+from elsewhere.files.locks import FileLock
 from elsewhere.inputs.slides.annotations import Annotations, Outline, write_mask
 from elsewhere.inputs.slides.opening import open_slide
 from worlds.outline_files import asap_xml, square, write
