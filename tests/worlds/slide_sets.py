@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -32,3 +33,9 @@ def dies_on_b(task: str, progress: object = None) -> dict | None:
     if task == "b":
         os._exit(9)
     return {"error": "bad", "where": None, "fix": None} if task == "c" else None
+
+
+def writes_its_process_and_waits(task: str, progress: object = None) -> None:
+    """Writes the number of its process into a file, and waits for minutes."""
+    Path(task).write_text(str(os.getpid()))
+    time.sleep(300)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere.errors import FileSystemError
+from elsewhere.files.locks import FileLock as FileLock
 
 GO_ON = "Run the same command again: it resumes where it was stopped."
 

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,9 +30,9 @@ from elsewhere.commands.output import Report
 from elsewhere.commands.slide_patches.cases import SlideCase, SlideCases, find_cases
 from elsewhere.commands.slide_patches.cutting import CutSettings, cut_case
 from elsewhere.commands.slide_patches.workers import run_each
+from elsewhere.engine.files import FileLock
 from elsewhere.errors import EXIT_INCOMPLETE, EXIT_OK, FileSystemError, UserError, name_rows
-from elsewhere.files import check_out_file, explained_refusals
-from elsewhere.files.locks import FileLock
+from elsewhere.files import check_out_file, explained_refusals, human_bytes
 from elsewhere.files.writing import make_folders, remove_empty
 from elsewhere.inputs.slides.annotations.outlines import COUNTED
 from elsewhere.untrusted import printable
@@ -71,6 +72,7 @@ class PatchesReport:
         warnings: What a reader should know of all slides together, as sentences.
         parts: The folder of the parts, where it stays; None where it was removed.
         settings: How slides were cut.
+        peak_bytes: The most memory that one process took, libraries included; None where it is not known.
     """
 
     out: Path | None
@@ -82,6 +84,7 @@ class PatchesReport:
     warnings: tuple[str, ...] = ()
     parts: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    peak_bytes: int | None = None
 
     @property
     def exit_code(self) -> int:
@@ -104,6 +107,7 @@ class PatchesReport:
             "refused": [{"case_id": name, **error} for name, error in self.refused],
             "warnings": list(self.warnings),
             "parts": str(self.parts) if self.parts else None,
+            "peak_memory_bytes": self.peak_bytes,
         }
 
     def lines(self) -> Iterator[str]:
@@ -118,7 +122,11 @@ class PatchesReport:
         if len(shown) > _MOST_SHOWN:
             yield f"... and {len(shown) - _MOST_SHOWN} more slides (--json lists all)"
         if without := len(self.slides) - len(shown):
-            yield f"{without} annotation files hold no outlines"
+            yield (
+                "1 annotation file holds no outlines"
+                if without == 1
+                else f"{without} annotation files hold no outlines"
+            )
         for name, number in self.counts.items():
             if number:
                 yield f"annotations: {number:,} {COUNTED.get(name, name)}"
@@ -131,6 +139,8 @@ class PatchesReport:
             yield f"{len(self.refused)} of {len(self.refused) + len(self.slides)} slides could not be cut"
         if self.parts is not None:
             yield f"the parts of the slides that are done stay in {self.parts}: a further run uses them"
+        if self.peak_bytes is not None:
+            yield f"most memory of one process: {human_bytes(self.peak_bytes)}"
         yield f"written: {self.out}" if self.out else "nothing was written"
 
 
@@ -158,7 +168,7 @@ def _total_lines(summary: Mapping[str, Any], slides: int, settings: Mapping[str,
     partial = types["PT"] - summary["under_least"]
     yield (
         f"  types: FT {types['FT']:,}, PT {types['PT']:,} ({partial:,} with at least {least:g} % tumour, "
-        f"{summary['under_least']:,} with less), FN {types['FN']:,}"
+        f"{summary['under_least']:,} with less), FN {types['FN']:,}" + _unknown(types)
     )
     yield f"  for training: NN {drawn['NN']:,}, NT {drawn['NT']:,}, TT {drawn['TT']:,}"
 
@@ -225,7 +235,18 @@ def cut_patches(
         warnings=tuple(report["warnings"]),
         parts=None if done or table is None else folder,
         settings=settings.stated(),
+        peak_bytes=_peak_bytes(),
     )
+
+
+def _peak_bytes() -> int | None:
+    try:
+        import resource
+    except ImportError:  # pragma: no cover - Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return unit * max(resource.getrusage(kind).ru_maxrss for kind in kinds)
 
 
 @contextlib.contextmanager
@@ -367,8 +388,14 @@ def _put_together(
         "refused": refused,
         "summary": summarise_rows(rows, least_tumour=settings.least_tumour) if rows is not None else _NOTHING,
         "counts": counts,
-        "warnings": [*found.warnings, *_remarks(slides)],
+        "warnings": [*found.warnings, *_remarks(slides), *_of_fill(settings, counts)],
     }
+
+
+def _of_fill(settings: CutSettings, counts: Mapping[str, int]) -> list[str]:
+    if settings.outline_fill == "exact" or not counts.get("rings that cross themselves"):
+        return []
+    return ["by the rule 'boundary', parts that a ring winds around twice are outside, as OpenCV draws them"]
 
 
 _NOTHING: Mapping[str, Any] = {
@@ -395,7 +422,7 @@ def _remarks(slides: Sequence[Mapping[str, Any]]) -> list[str]:
     unknown = [slide["case_id"] for slide in slides if slide["truth"] == "unknown"]
     if unknown:
         remarks.append(
-            f"tumour is not known in {len(unknown)} slides without annotation: {name_rows(unknown)}; their patches have "
-            "no group and no type"
+            f"tumour is not known in {len(unknown)} slide{'' if len(unknown) == 1 else 's'}, whose patches have no group and "
+            f"no type: {name_rows(unknown)}"
         )
     return remarks

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -59,6 +61,19 @@ _DIED: Result = UserError(
 ).to_dict()
 
 
+def _end_with_parent() -> None:
+    """End this process when the one that started it is killed: it would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def _in_pool(
     function: Callable[..., Result], tasks: Sequence[Task], workers: int
 ) -> Iterator[tuple[Task, Result, bool]]:
@@ -66,7 +81,8 @@ def _in_pool(
     context = multiprocessing.get_context("spawn")
     waiting = list(tasks)
     while waiting:
-        with ProcessPoolExecutor(min(workers, len(waiting)), mp_context=context) as pool:
+        count = min(workers, len(waiting))
+        with ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent) as pool:
             running: dict[Future[Result], Task] = {}
             broken = False
             while (waiting and not broken) or running:

@@ -27,10 +27,16 @@ def test_a_boundary_widens_the_outline_by_the_pixels_that_it_touches():
     pytest.importorskip("cv2")
     one = Annotations((Outline(square(0, 0, 256)),))
     assert tumour_shares_on(one, GRID, fill="boundary").shares[0, 0] == 81 / 256
-    shifted = Annotations((Outline(square(31, 31, 256)),))  # cut, not rounded
-    assert tumour_shares_on(shifted, GRID, fill="boundary").shares[0, 0] == 81 / 256
+    shifted = Annotations((Outline(square(8, 8, 240)),))  # cut to 0 and 7, where rounding gives 0 and 8
+    assert tumour_shares_on(shifted, GRID, fill="boundary").shares[0, 0] == 64 / 256
     hole = Annotations((Outline(square(0, 0, 256)),), (Outline(square(64, 64, 64)),))
     assert tumour_shares_on(hole, GRID, fill="boundary").shares[0, 0] == (81 - 9) / 256
+
+    own = Annotations((Outline(square(0, 0, 256), (square(192, 192, 128),)), Outline(square(224, 224, 160))))
+    # 9 x 9 less its hole from 6 to 8, and another outline from 7 to 12 that keeps what the hole takes from the first
+    assert tumour_shares_on(own, GRID, fill="boundary").shares[0, 0] == (81 - 9 + 36) / 256
+    outside = Annotations((Outline(square(0, 0, 256), (square(400, 400, 64),)),))
+    assert tumour_shares_on(outside, GRID, fill="boundary").shares[0, 0] == 81 / 256
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -2,8 +2,8 @@
 
 Two rules for outlines, by name. `exact`: the share of the patch's own pixels whose centre lies in the region, by the rule
 of `annotations.outlines`. `boundary`: as OpenCV's fillPoly draws it on pixels of 1/16 of a patch (8 microns): corners are cut to whole
-pixels, and every pixel that a line touches counts as inside. It makes outlines up to half such a pixel wider, and gives the
-patch counts that are published for CAMELYON16.
+pixels, every pixel that a line touches counts as inside (as a hole for holes), and what a ring winds around twice is outside. It
+makes outlines about half such a pixel wider, and gives the patch counts that are stated for the public outlines of CAMELYON16.
 """
 
 from __future__ import annotations
@@ -124,7 +124,20 @@ def _with_boundary(
         return np.trunc(ring / step).astype(np.int32)
 
     for outline in annotations.outlines:
-        cv2.fillPoly(mask, [cut(outline.ring), *(cut(hole) for hole in outline.holes)], 1)
+        ring = cut(outline.ring)
+        if not outline.holes:
+            cv2.fillPoly(mask, [ring], 1)
+            continue
+        left, top = np.maximum(ring.min(axis=0), 0).tolist()
+        right, bottom = np.minimum(ring.max(axis=0) + 1, (columns, rows)).tolist()
+        if right <= left or bottom <= top:
+            continue
+        own = np.zeros((bottom - top, right - left), np.uint8)
+        corner = np.array([left, top], np.int32)
+        cv2.fillPoly(own, [ring - corner], 1)
+        for hole in outline.holes:  # they are taken from this outline alone
+            cv2.fillPoly(own, [cut(hole) - corner], 0)
+        mask[top:bottom, left:right] |= own
     for outline in annotations.exclusions:
         cv2.fillPoly(mask, [cut(outline.ring)], 0)
     parts = mask.reshape(shape[0], BOUNDARY_PARTS, shape[1], BOUNDARY_PARTS)
