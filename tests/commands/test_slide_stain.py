@@ -136,6 +136,17 @@ def test_a_slide_at_another_scale_that_ends_inside_a_tile(run, tmp_path):
         assert np.array_equal(made.read(0, 0, 352, 303), macenko.transform(averaged, fit, "study"))
 
 
+def test_a_disk_that_fills_up(run, tmp_path, small_disk):
+    path = write_tiff(tmp_path / "a.tif", [stained(1100, 600)], mpp=0.5, compression="zlib")
+    for free in (0, 100_000, 600_000, 1_500_000):
+        small_disk.leave(free)
+        done = run("slides", "stain", path, "--out", small_disk.root / "b.tif", "--compression", "deflate")
+        assert done.code == 74 and "Traceback" not in done.said, done.said
+        assert not [one for one in small_disk.root.iterdir() if one.name != ".filler"]
+    small_disk.leave(30_000_000)
+    assert run("slides", "stain", path, "--out", small_disk.root / "b.tif").code == 0
+
+
 def test_slides_that_cannot_be_normalised(run, tmp_path):
     glass = write_tiff(tmp_path / "glass.tif", [np.full((700, 700, 3), 244, np.uint8)], mpp=0.5)
     done = run("slides", "stain", glass, "--out", tmp_path / "b.tif")

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from elsewhere.errors import UserError
+from elsewhere.errors import FileSystemError, UserError
 from elsewhere.inputs.patches import slide_packing, store
 from elsewhere.inputs.patches.packing import pack
 from elsewhere.inputs.patches.store import PatchStore, unpack_masks
@@ -57,6 +57,17 @@ def test_a_set_is_laid_out_as_its_batches_are(packed, tmp_path):
     assert packed_masks.shape == (48, PATCH * PATCH // 8)
     assert np.array_equal(unpack_masks(packed_masks, PATCH), whole.masks(np.arange(48)))
     assert whole.masks(np.arange(48)).any()
+
+
+def test_a_set_that_does_not_fit_on_the_disk_ends_no_process(packed, small_disk):
+    """Writing through a map to a full disk would be a bus error."""
+    whole = every(*packed)
+    small_disk.leave(50_000)
+    with pytest.raises(FileSystemError, match="No space left on device"):
+        whole.lay_out(path=small_disk.root / "set.npy")
+    assert not [one for one in small_disk.root.iterdir() if one.name != ".filler"]
+    small_disk.leave(400_000)
+    assert np.array_equal(whole.lay_out(path=small_disk.root / "set.npy"), whole.lay_out())
 
 
 def test_batches_cover_the_set_once(packed):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError
-from elsewhere.files import human_bytes, replacing
+from elsewhere.files import human_bytes, replacing, reserve
 from elsewhere.inputs.patches.shards import Pixels, Shard, Whole, read_shard
 from elsewhere.inputs.patches.spec import StoreSpec, read_spec
 from elsewhere.untrusted import printable, read_json
@@ -444,11 +445,19 @@ class PatchSet:
             )
         shape = (len(self), spec.size, spec.size, 3) if kind == "pixels" else (len(self), spec.mask_bytes)
         if path is not None:
+            header = io.BytesIO()
+            np.lib.format.write_array_header_1_0(
+                header, {"descr": "|u1", "fortran_order": False, "shape": shape}
+            )
             with replacing(path) as temporary:
-                mapped = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
-                self.store.fill(self.positions, kind, mapped, progress=progress)
-                mapped.flush()
-                del mapped
+                reserve(temporary, header.tell() + int(np.prod(shape)))
+                with temporary.open("r+b") as file:
+                    file.write(header.getvalue())
+                if len(self):
+                    mapped = np.memmap(temporary, np.uint8, "r+", offset=header.tell(), shape=shape)
+                    self.store.fill(self.positions, kind, mapped, progress=progress)
+                    mapped.flush()
+                    del mapped
             return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         try:
             out = np.empty(shape, np.uint8)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import FileSystemError, UserError, unknown_name
-from elsewhere.files import explained_refusals, human_bytes, replacing
+from elsewhere.files import explained_refusals, human_bytes, replacing, reserve
 from elsewhere.inputs.slides.scale import area_average
 from elsewhere.inputs.slides.slide import WHITE, Slide
 from elsewhere.inputs.slides.tiles import EXTRA
@@ -96,7 +96,9 @@ def write_stained(
             lower = None
             if level + 1 < len(sizes):
                 shape = (sizes[level + 1][1], sizes[level + 1][0], 3)
-                lower = np.memmap(Path(scratch) / f"{level + 1}.raw", np.uint8, "w+", shape=shape)
+                raw = Path(scratch) / f"{level + 1}.raw"
+                reserve(raw, int(np.prod(shape)))
+                lower = np.memmap(raw, np.uint8, "r+", shape=shape)
             strips = changed() if upper is None else _rows_of(upper)
             per_cm = 10_000.0 / (base * 2**level)
             file.write(
