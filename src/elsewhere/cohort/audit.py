@@ -31,6 +31,8 @@ MOSTLY_EMPTY = 0.5
 MOST_SPLITS = 12
 """A column 'split' with more parts than this is not written out in the audit."""
 _FILE_ENDINGS = ("_path", "_file")
+_OF_THE_SCANNER = ("microns_per_pixel", "mpp")
+"""Numbers that all slides of a scanner share: they make no two rows the same case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -516,7 +518,11 @@ def _duplicates(cases: pd.DataFrame) -> list[Finding]:
     told = cases[content].notna().sum(axis=1).to_numpy() >= 4 if content else np.zeros(len(cases), dtype=bool)
     found = []
     same = cases.duplicated(subset=content, keep=False).to_numpy(dtype=bool) & told if content else told
-    numbers = [name for name in content if pd.api.types.is_float_dtype(cases[name].dtype)]
+    numbers = [
+        name
+        for name in content
+        if pd.api.types.is_float_dtype(cases[name].dtype) and name not in _OF_THE_SCANNER
+    ]
     if numbers:
         same &= cases[numbers].notna().any(axis=1).to_numpy()
         if same.any():

@@ -68,11 +68,11 @@ def find_slide_files(root: Path, *, annotations: Path | None = None) -> SlideFil
     """
     found = SlideFiles()
     known = annotations.resolve() if annotations is not None else None
-    for path in _files_below(root):
+    for path in files_below(root):
         inside = known is not None and path.parent.resolve().is_relative_to(known)
         _take(found, path, slides=not inside, outlines=annotations is None)
     if annotations is not None:
-        for path in _files_below(annotations):
+        for path in files_below(annotations):
             _take(found, path, slides=False, outlines=True)
     return found
 
@@ -100,8 +100,18 @@ def _take(found: SlideFiles, path: Path, *, slides: bool, outlines: bool) -> Non
         found.slides.setdefault(folded, []).append(path)
 
 
-def _files_below(root: Path) -> Iterator[Path]:
-    """All files in and below a folder, in order of name; a folder that links lead back to is entered once."""
+def files_below(root: Path) -> Iterator[Path]:
+    """List all files in and below a folder, in order of name; linked folders are entered, each once.
+
+    Args:
+        root: The folder.
+
+    Yields:
+        Paths below `root`, as the links spell them.
+
+    Raises:
+        UserError: A folder cannot be read.
+    """
     seen: set[tuple[int, int]] = set()
     with explained_refusals(root, "the folder cannot be read"):
         for folder, folders, names in os.walk(root, followlinks=True, onerror=_raise):

@@ -35,7 +35,7 @@ import pandas as pd
 from elsewhere.cohort.readers import readers
 from elsewhere.cohort.readers.lymph_node_centres import TRAINED_ON, add_centres, add_domain, parse_trained_on
 from elsewhere.cohort.readers.pictures import is_phantom
-from elsewhere.cohort.slide_files import SlideFiles, find_slide_files
+from elsewhere.cohort.slide_files import SlideFiles, files_below, find_slide_files
 from elsewhere.cohort.table import Cohort, KnownOfCohort
 from elsewhere.errors import UserError, name_rows
 from elsewhere.tables import read_table
@@ -117,7 +117,7 @@ def read_camelyon16(source: Path, *, trained_on: str | None = None) -> Cohort:
         rule = add_domain(cases, parse_trained_on(trained_on) or TRAINED_ON, where=where)
     _add_files(cases, root, {"slide": slides, "annotation": outlines, "mask": _by_slide(files.masks)}, warnings)
     counts = _count_parts(cases, warnings)
-    remarks += _known_defects(cases, outlines)
+    remarks = [_parts_sentence(cases, counts), *remarks, *_known_defects(cases, outlines)]
     warnings += _packed_outlines(root, outlines) + _broken_links(files)
     return Cohort.from_frame(
         cases,
@@ -157,10 +157,9 @@ def slide_name(text: str) -> str:
 
 def _find_tables(root: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
+    tables = [path for path in files_below(root) if path.suffix.lower() == ".csv" and path.is_file()]
     for name in _TABLES:
-        places = sorted(
-            path for path in root.rglob("*.csv") if path.name.casefold() == name and path.is_file()
-        )
+        places = sorted(path for path in tables if path.name.casefold() == name)
         if name == "labels.csv":
             places = [path for path in places if _has_column(path, "filenames")]
         if len(places) > 1:
@@ -301,7 +300,7 @@ def _cases(
                 "label": np.nan if label is None else float(label),
                 "stage": stage or None,
                 "histology": entry.histology,
-                "annotation_exhaustive": float(name not in NOT_EXHAUSTIVE),
+                "annotation_exhaustive": int(name not in NOT_EXHAUSTIVE),
             }
         )
         if (stage == "negative") != (label == 0) and stage:
@@ -309,6 +308,8 @@ def _cases(
     warnings += against
     cases = pd.DataFrame(rows)
     unknown = cases["label"].isna()
+    if not unknown.any():
+        cases["label"] = cases["label"].astype("int64")
     if unknown.any():
         warnings.append(
             f"{int(unknown.sum())} test slides have neither a class nor a stage: reference.csv is not here or does not "
@@ -397,6 +398,14 @@ def _count_parts(cases: pd.DataFrame, warnings: list[str]) -> dict[str, int]:
     return counts
 
 
+def _parts_sentence(cases: pd.DataFrame, counts: Mapping[str, int]) -> str:
+    test = cases.loc[cases["split"] == "test", "label"]
+    return (
+        f"{len(cases)} slides: {counts['normal']} normal and {counts['tumor']} tumour to train, {counts['test']} to test "
+        f"({int((test == 0).sum())} normal, {int((test == 1).sum())} tumour)"
+    )
+
+
 def _known_defects(cases: pd.DataFrame, outlines: Mapping[str, list[Path]]) -> list[str]:
     """What looks like a gap in the set and is none, where it can be seen here."""
     names = set(cases["case_id"])
@@ -423,8 +432,10 @@ def _known_defects(cases: pd.DataFrame, outlines: Mapping[str, list[Path]]) -> l
 
 
 def _packed_outlines(root: Path, outlines: Mapping[str, list[Path]]) -> list[str]:
-    packed = [path.name for path in sorted(root.rglob("*json*.tar*")) if path.is_file()]
-    if not packed or outlines:
+    if outlines:
+        return []
+    packed = [path.name for path in files_below(root) if re.search(r"json.*\.(tar|tgz|zip)", path.name, re.IGNORECASE)]
+    if not packed:
         return []
     return [f"{name_rows(packed)} holds outlines and is packed: unpack it (tar -xf) next to the tables to join them"]
 

@@ -129,7 +129,7 @@ def read_camelyon17(source: Path, *, trained_on: str | None = None) -> Cohort:
             "scanner and microns per pixel are those of table 2 of the lymph-node study, to two decimals; --slides "
             "reads those of the slides"
         )
-    slides["outlined"] = slides["case_id"].isin(OUTLINED).astype("float64")
+    slides["outlined"] = slides["case_id"].isin(OUTLINED).astype("int64")
     warnings += _files(slides, root)
     return Cohort.from_frame(
         slides,

@@ -25,9 +25,9 @@ import pandas as pd
 
 from elsewhere.cohort.readers import readers
 from elsewhere.cohort.readers.pictures import is_phantom
+from elsewhere.cohort.slide_files import files_below
 from elsewhere.cohort.table import Cohort, KnownOfCohort
 from elsewhere.errors import UserError, name_rows
-from elsewhere.files.refusals import explained_refusals
 from elsewhere.tables import read_table
 
 DATASET = "PCam"
@@ -84,8 +84,7 @@ def _pictures(tables: list[Path], root: Path, warnings: list[str]) -> pd.DataFra
             where=", ".join(map(str, tables)),
             fix="Keep one row per patch.",
         )
-    with explained_refusals(root, "the folder cannot be read"):
-        files = {p.stem: p for p in sorted(root.rglob("*")) if p.suffix.lower() in PICTURES and p.is_file()}
+    files = {path.stem: path for path in files_below(root) if path.suffix.lower() in PICTURES}
     names = [files[name].relative_to(root).as_posix() if name in files else None for name in cases["case_id"]]
     cases["image"] = pd.Series(names, dtype="str")
     _describe(cases)
