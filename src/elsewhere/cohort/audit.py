@@ -31,8 +31,8 @@ MOSTLY_EMPTY = 0.5
 MOST_SPLITS = 12
 """A column 'split' with more parts than this is not written out in the audit."""
 _FILE_ENDINGS = ("_path", "_file")
-_OF_THE_SCANNER = ("microns_per_pixel", "mpp")
-"""Numbers that all slides of a scanner share: they make no two rows the same case."""
+_NOT_TELLING = ("microns_per_pixel", "mpp", "annotated_axis_mm")
+"""Numbers that many slides share, of one scanner or without an outline: they make no two rows the same case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -521,7 +521,7 @@ def _duplicates(cases: pd.DataFrame) -> list[Finding]:
     numbers = [
         name
         for name in content
-        if pd.api.types.is_float_dtype(cases[name].dtype) and name not in _OF_THE_SCANNER
+        if pd.api.types.is_float_dtype(cases[name].dtype) and name not in _NOT_TELLING
     ]
     if numbers:
         same &= cases[numbers].notna().any(axis=1).to_numpy()

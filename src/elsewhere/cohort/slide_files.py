@@ -10,7 +10,19 @@ from pathlib import Path
 
 from elsewhere.files.refusals import explained_refusals
 
-SLIDE_ENDINGS = (".svs", ".tif", ".tiff", ".ndpi", ".mrxs", ".vms", ".vmu", ".scn", ".bif", ".svslide", ".dcm")
+SLIDE_ENDINGS = (
+    ".svs",
+    ".tif",
+    ".tiff",
+    ".ndpi",
+    ".mrxs",
+    ".vms",
+    ".vmu",
+    ".scn",
+    ".bif",
+    ".svslide",
+    ".dcm",
+)
 """Of the formats that OpenSlide knows."""
 OUTLINE_ENDINGS = (".xml", ".geojson", ".json")
 MASK_ENDINGS = (".tif", ".tiff", ".png")
@@ -115,7 +127,7 @@ def files_below(root: Path) -> Iterator[Path]:
     seen: set[tuple[int, int]] = set()
     with explained_refusals(root, "the folder cannot be read"):
         for folder, folders, names in os.walk(root, followlinks=True, onerror=_raise):
-            about = os.stat(folder)
+            about = Path(folder).stat()
             if (about.st_dev, about.st_ino) in seen:
                 folders.clear()
                 continue

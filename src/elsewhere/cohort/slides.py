@@ -34,7 +34,12 @@ SLIDE_COLUMNS = ("width_px", "height_px", "levels", "microns_per_pixel", "slide_
 ANNOTATION_COLUMNS = ("outlines", "annotated_axis_mm", "annotated_stage")
 COLUMNS = (*SLIDE_COLUMNS, *ANNOTATION_COLUMNS)
 """What is known of each slide after looking; `microns_per_pixel` replaces that of the table."""
-_MENDED = ("rings that cross themselves", "rings of under three points", "rings that overlap", "duplicate rings")
+_MENDED = (
+    "rings that cross themselves",
+    "rings of under three points",
+    "rings that overlap",
+    "duplicate rings",
+)
 NEAR_DUPLICATE_KINDS: Mapping[bool, tuple[str, Severity]] = {
     False: ("near-duplicate-slides-two-patients", "error"),
     True: ("near-duplicate-slides", "warning"),

@@ -266,7 +266,7 @@ def _joined(cohorts: Sequence[Cohort]) -> tuple[pd.DataFrame, list[str]]:
         )
     if len(table) < 2:
         raise UserError("there are no two pictures to compare", where="the column 'image' or 'slide'")
-    if table["slide"].nunique() > 1:
+    if table["slide"].any() and not table["slide"].all():
         raise UserError(
             "some of the cohorts have pictures and some whole slides",
             fix="Compare cohorts of one kind with each other.",
@@ -279,7 +279,10 @@ def _overviews(table: pd.DataFrame) -> SlideOverviews | None:
         return None
     stated = table["mpp"].notna()
     return SlideOverviews(
-        mpp={path: float(value) for path, value in zip(table["path"][stated], table["mpp"][stated], strict=True)}
+        mpp={
+            path: float(value)
+            for path, value in zip(table["path"][stated], table["mpp"][stated], strict=True)
+        }
     )
 
 

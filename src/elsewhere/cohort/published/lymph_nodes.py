@@ -137,7 +137,9 @@ def _table_2(dataset: str, rows: pd.DataFrame) -> list[PrintedRow]:
         same = counts == (train, test) and domains == [domain]
         note = ""
         if dataset == "CAMELYON16" and counts != (train, test):
-            note = "metadata.csv, corrected, has other hospitals for the training slides than the study counted"
+            note = (
+                "metadata.csv, corrected, has other hospitals for the training slides than the study counted"
+            )
         found.append(
             PrintedRow(
                 what=f"{dataset} at {centre}",

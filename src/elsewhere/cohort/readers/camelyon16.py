@@ -46,7 +46,10 @@ DATASET = "CAMELYON16"
 PARTS = {"normal": 159, "tumor": 111, "test": 129}
 HOSPITALS = {"0": "RUMC", "1": "UMCU"}
 NOT_EXHAUSTIVE = (
-    *(f"tumor_{n:03d}" for n in (10, 15, 18, 20, 25, 29, 33, 34, 44, 46, 51, 54, 55, 56, 67, 79, 85, 92, 95, 110)),
+    *(
+        f"tumor_{n:03d}"
+        for n in (10, 15, 18, 20, 25, 29, 33, 34, 44, 46, 51, 54, 55, 56, 67, 79, 85, 92, 95, 110)
+    ),
     "test_114",
 )
 """Slides with tumour outside of the outlines, by the README of the published set."""
@@ -59,7 +62,14 @@ _NAME = re.compile(r"^(normal|tumou?r|test)_(\d{1,3})$")
 _ENDINGS = re.compile(r"(\.(tiff?|svs|npy|xml|json|geojson|png))+$", re.IGNORECASE)
 _TABLES = ("reference.csv", "metadata.csv", "labels.csv")
 _CLASSES = {"normal": 0, "tumor": 1, "tumour": 1}
-_STAGES = {"none": "negative", "": "", "micro": "micro", "macro": "macro", "itc": "itc", "negative": "negative"}
+_STAGES = {
+    "none": "negative",
+    "": "",
+    "micro": "micro",
+    "macro": "macro",
+    "itc": "itc",
+    "negative": "negative",
+}
 
 
 @dataclass(kw_only=True)
@@ -115,7 +125,9 @@ def read_camelyon16(source: Path, *, trained_on: str | None = None) -> Cohort:
     rule = ""
     if cases["site"].notna().any():
         rule = add_domain(cases, parse_trained_on(trained_on) or TRAINED_ON, where=where)
-    _add_files(cases, root, {"slide": slides, "annotation": outlines, "mask": _by_slide(files.masks)}, warnings)
+    _add_files(
+        cases, root, {"slide": slides, "annotation": outlines, "mask": _by_slide(files.masks)}, warnings
+    )
     counts = _count_parts(cases, warnings)
     remarks = [_parts_sentence(cases, counts), *remarks, *_known_defects(cases, outlines)]
     warnings += _packed_outlines(root, outlines) + _broken_links(files)
@@ -194,7 +206,9 @@ def _reference(path: Path, said: dict[str, _Said]) -> None:
             continue  # a copy that somebody gave a header
         where = f"{path}, row {number}"
         if not name or len(row) < 2:
-            raise UserError(f"'{row[0]}' is no slide of CAMELYON16", where=where, fix="test_001,Tumor,IDC,Macro")
+            raise UserError(
+                f"'{row[0]}' is no slide of CAMELYON16", where=where, fix="test_001,Tumor,IDC,Macro"
+            )
         if name in seen:
             raise UserError(f"{name} has two rows", where=where, fix="Keep one row per slide.")
         seen.add(name)
@@ -215,13 +229,17 @@ def _metadata(path: Path, said: dict[str, _Said]) -> None:
         entry = said.setdefault(name, _Said())
         entry.labels["metadata.csv"] = _flag(row["label"], "label", path, at)
         entry.hospital = _hospital(row["hospital"])
-        entry.corrected = _hospital(row["hospital_corrected"]) if "hospital_corrected" in frame.columns else ""
+        entry.corrected = (
+            _hospital(row["hospital_corrected"]) if "hospital_corrected" in frame.columns else ""
+        )
 
 
 def _labels(path: Path, said: dict[str, _Said]) -> None:
     frame = read_table(path, required=["filenames", "tumor"])
     for at, name in enumerate(_names(frame["filenames"], path)):
-        said.setdefault(name, _Said()).labels["labels.csv"] = _flag(frame["tumor"].iloc[at], "tumor", path, at)
+        said.setdefault(name, _Said()).labels["labels.csv"] = _flag(
+            frame["tumor"].iloc[at], "tumor", path, at
+        )
 
 
 def _names(column: pd.Series, path: Path) -> list[str]:
@@ -287,7 +305,9 @@ def _cases(
         label = entry.labels.get("reference.csv", by_name)
         if label is None and entry.labels:
             label = next(iter(entry.labels.values()))
-        wrong = {table: other for table, other in entry.labels.items() if label is not None and other != label}
+        wrong = {
+            table: other for table, other in entry.labels.items() if label is not None and other != label
+        }
         if wrong:
             against.append(_contradiction(name, label, entry, wrong))
         stage = entry.stage or ("negative" if label == 0 else "")
@@ -434,10 +454,16 @@ def _known_defects(cases: pd.DataFrame, outlines: Mapping[str, list[Path]]) -> l
 def _packed_outlines(root: Path, outlines: Mapping[str, list[Path]]) -> list[str]:
     if outlines:
         return []
-    packed = [path.name for path in files_below(root) if re.search(r"json.*\.(tar|tgz|zip)", path.name, re.IGNORECASE)]
+    packed = [
+        path.name
+        for path in files_below(root)
+        if re.search(r"json.*\.(tar|tgz|zip)", path.name, re.IGNORECASE)
+    ]
     if not packed:
         return []
-    return [f"{name_rows(packed)} holds outlines and is packed: unpack it (tar -xf) next to the tables to join them"]
+    return [
+        f"{name_rows(packed)} holds outlines and is packed: unpack it (tar -xf) next to the tables to join them"
+    ]
 
 
 def _broken_links(files: SlideFiles) -> list[str]:

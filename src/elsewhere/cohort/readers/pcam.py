@@ -73,7 +73,12 @@ def _pictures(tables: list[Path], root: Path, warnings: list[str]) -> pd.DataFra
     for path in tables:
         frame = read_table(path, required=["id", "label"], strings=["id"])
         labels = _labels(frame["label"], where=str(path))
-        ids = frame["id"].astype("str").str.strip().str.replace(r"\.(jpe?g|png|tiff?|webp|bmp)$", "", regex=True)
+        ids = (
+            frame["id"]
+            .astype("str")
+            .str.strip()
+            .str.replace(r"\.(jpe?g|png|tiff?|webp|bmp)$", "", regex=True)
+        )
         parts.append(pd.DataFrame({"case_id": ids, "label": labels}))
     cases = pd.concat(parts, ignore_index=True)
     twice = cases["case_id"].duplicated(keep=False)
@@ -148,11 +153,15 @@ def _read_h5(path: Path) -> np.ndarray:
             held = file["y"]
             shape = tuple(held.shape)
             if not 1 <= len(shape) <= 4 or int(np.prod(shape)) != shape[0] or shape[0] > 10_000_000:
-                raise UserError(f"the labels have the shape {shape}", where=str(path), fix="Fetch the file again.")
+                raise UserError(
+                    f"the labels have the shape {shape}", where=str(path), fix="Fetch the file again."
+                )
             labels = np.asarray(held).reshape(-1)
     except (OSError, KeyError, AttributeError, TypeError, ValueError) as error:
         raise UserError(
-            f"the labels cannot be read ({error})", where=str(path), fix="Fetch the file again, and unpack it."
+            f"the labels cannot be read ({error})",
+            where=str(path),
+            fix="Fetch the file again, and unpack it.",
         ) from error
     if not np.isin(labels, (0, 1)).all():
         raise UserError("there are labels that are neither 0 nor 1", where=str(path))

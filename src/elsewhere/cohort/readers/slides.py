@@ -185,8 +185,15 @@ def _rows_of_table(
                 fix="Name the column with the slides: --map case_id=COL. The columns are: "
                 f"{', '.join(map(str, frame.columns[:20]))}.",
             )
-        frame.insert(0, "case_id", frame["slide"].map(_name_of, na_action="ignore"))
+        names = frame["slide"].map(_name_of, na_action="ignore")
+        again = names.notna() & names.map(fold_name, na_action="ignore").duplicated(keep=False)
+        frame.insert(0, "case_id", names.mask(again, frame["slide"].map(_posix, na_action="ignore")))
     return frame.reset_index(drop=True)
+
+
+def _posix(cell: object) -> str:
+    text = str(cell).strip()
+    return PureWindowsPath(text).as_posix() if "\\" in text else text
 
 
 def _name_of(cell: object) -> str:
@@ -203,7 +210,8 @@ def _join_slides(
     column = "slide" if "slide" in frame.columns else "case_id"
     matched: list[str | None] = []
     used: set[Path] = set()
-    lacking, ambiguous = [], []
+    lacking: list[str] = []
+    ambiguous: list[str] = []
     for cell, case in zip(frame[column], frame["case_id"], strict=True):
         path, several = _find(cell, files.slides, root)
         if path is None and column == "slide" and not several:
@@ -224,15 +232,16 @@ def _join_slides(
     )
     stray = [path for paths in files.slides.values() for path in paths if path not in used]
     if has_table:
-        notes.count("slides_without_row", [path.name for path in sorted(stray)], "slides have no row in the table")
+        notes.count(
+            "slides_without_row", [path.name for path in sorted(stray)], "slides have no row in the table"
+        )
 
 
 def _find(cell: object, slides: Mapping[str, list[Path]], root: Path) -> tuple[Path | None, list[Path]]:
     """The file that a cell names; of several of one name none, and which they are."""
     if not isinstance(cell, str) or not cell.strip():
         return None, []
-    text = cell.strip()
-    posix = PureWindowsPath(text).as_posix() if "\\" in text else text
+    text, posix = cell.strip(), _posix(cell)
     for paths in (slides.get(fold_name(_name_of(text)), []), slides.get(fold_name(text), [])):
         exact = [path for path in paths if path in (root / posix, Path(posix))]
         if exact or len(paths) == 1:
@@ -268,7 +277,9 @@ def _join_annotations(frame: pd.DataFrame, files: SlideFiles, root: Path, notes:
         if any(names):
             frame[column] = pd.Series(names, index=frame.index, dtype="str")
         notes.count(
-            f"several_{column}s", several, f"slides have more than one {column} file; the first by name is used"
+            f"several_{column}s",
+            several,
+            f"slides have more than one {column} file; the first by name is used",
         )
 
 
