@@ -43,7 +43,9 @@ def compressed_again(picture: np.ndarray, quality: int = 40) -> np.ndarray:
 def scanned_again(picture: np.ndarray, seed: int = 9, *, shift: tuple[int, int] = (31, -17)) -> np.ndarray:
     """The same glass on another day: shifted, slightly turned, a little darker, with other noise."""
     rng = np.random.default_rng(seed)
-    turned = Image.fromarray(picture).rotate(1.5, fillcolor=(243, 242, 244), resample=Image.Resampling.BILINEAR)
+    turned = Image.fromarray(picture).rotate(
+        1.5, fillcolor=(243, 242, 244), resample=Image.Resampling.BILINEAR
+    )
     again = np.roll(np.asarray(turned, float), shift, (0, 1)) * 0.95 + rng.normal(0, 3, picture.shape)
     return np.clip(again, 0, 255).astype(np.uint8)
 

@@ -27,9 +27,21 @@ def test_a_twin_of_the_tables(folder, tmp_path):
     cases = cohort.cases.set_index("case_id")
     assert cohort.counts["parts"] == {"normal": 6, "tumor": 7, "test": 7}
     assert cases.index[0] == "normal_001" and cases.index[-1] == "test_114"
-    assert cases.loc["test_114", ["label", "stage", "histology", "split"]].tolist() == [1, "macro", "ILC", "test"]
-    assert cases.loc["tumor_096", ["site", "scanner"]].tolist() == ["UMCU", "Hamamatsu NanoZoomer-XR C12000-01"]
-    assert cases.loc["normal_001", ["site", "microns_per_pixel", "stage"]].tolist() == ["RUMC", 0.24, "negative"]
+    assert cases.loc["test_114", ["label", "stage", "histology", "split"]].tolist() == [
+        1,
+        "macro",
+        "ILC",
+        "test",
+    ]
+    assert cases.loc["tumor_096", ["site", "scanner"]].tolist() == [
+        "UMCU",
+        "Hamamatsu NanoZoomer-XR C12000-01",
+    ]
+    assert cases.loc["normal_001", ["site", "microns_per_pixel", "stage"]].tolist() == [
+        "RUMC",
+        0.24,
+        "negative",
+    ]
     assert cases.loc["tumor_001", "stage"] is np.nan or cases["stage"].isna()["tumor_001"]
     assert set(cases["domain"]) == {"ID"}
     assert cases.loc["tumor_101", "annotation"] == "jsons/Tumor_101.json"
@@ -66,7 +78,11 @@ def test_an_agreeing_table_has_no_contradiction(folder):
 
 
 def test_tables_are_optional_and_slides_alone_are_a_cohort(tmp_path):
-    for name in ("training/normal/normal_001.tif", "training/tumor/Tumor_002.TIF", "testing/images/test_001.tif"):
+    for name in (
+        "training/normal/normal_001.tif",
+        "training/tumor/Tumor_002.TIF",
+        "testing/images/test_001.tif",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"II*\0")
     (tmp_path / "lesion_annotations").mkdir()
@@ -93,9 +109,15 @@ def test_slides_that_the_publisher_took_out_are_left_out_and_named(folder):
 
 def test_the_domain_follows_from_who_trained(folder):
     cohort = read_cohort("camelyon16", folder, trained_on="RUMC")
-    assert cohort.cases.groupby("site")["domain"].unique().map(list).to_dict() == {"RUMC": ["ID"], "UMCU": ["OOD"]}
+    assert cohort.cases.groupby("site")["domain"].unique().map(list).to_dict() == {
+        "RUMC": ["ID"],
+        "UMCU": ["OOD"],
+    }
     rule = next(f.message for f in audit(cohort) if f.kind == "domain")
-    assert "Rule: a slide is ID if it was scanned at a centre whose slides trained the model (RUMC), else OOD" in rule
+    assert (
+        "Rule: a slide is ID if it was scanned at a centre whose slides trained the model (RUMC), else OOD"
+        in rule
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +127,11 @@ def test_the_domain_follows_from_who_trained(folder):
         ("reference.csv", "test_001,Maybe,IDC,Macro", "class of test_001 is 'Maybe'"),
         ("reference.csv", "test_001,Tumor,IDC,Macro\ntest_1,Tumor,IDC,Macro", "test_001 has two rows"),
         ("reference.csv", "test_001,Tumor,IDC,Macro\nslide9,Tumor", "'slide9' is no slide"),
-        ("metadata.csv", "slide_name,label,hospital\nfoo.tif,0,0\n", r"rows that name no slide of CAMELYON16: 1 \(foo"),
+        (
+            "metadata.csv",
+            "slide_name,label,hospital\nfoo.tif,0,0\n",
+            r"rows that name no slide of CAMELYON16: 1 \(foo",
+        ),
         ("metadata.csv", "slide_name,label,hospital\ntest_001.tif,2,0\n", "'label' is '2'"),
         ("metadata.csv", "slide_name,label\ntest_001.tif,2\n", "no column 'hospital'"),
         ("labels.csv", "filenames,tumor\ntest_001.tif,0\ntest_001.tif,0\n", "has two rows"),
@@ -133,7 +159,9 @@ def test_nothing_of_the_set_is_an_error(tmp_path):
 def test_two_tables_of_one_name_are_a_question(folder):
     (folder / "more").mkdir()
     (folder / "more" / "Reference.csv").write_text((folder / "reference.csv").read_text())
-    with pytest.raises(UserError, match=r"2 files are called reference.csv: more/Reference.csv, reference.csv"):
+    with pytest.raises(
+        UserError, match=r"2 files are called reference.csv: more/Reference.csv, reference.csv"
+    ):
         read_cohort("camelyon16", folder)
 
 
@@ -162,7 +190,9 @@ def test_the_real_tables(data_dir):
     assert len(against) == 1 and against[0].startswith("test_114: metadata.csv and labels.csv say normal")
     shown = [f.message for f in audit(cohort) if "published-figures" in f.kind]
     assert any("CAMELYON16 test, macro/micro/itc/negative: 22/27/0/80: as the" in line for line in shown)
-    assert any("CAMELYON16 at RUMC: 169 for training, 74 for tests" in line and "171" in line for line in shown)
+    assert any(
+        "CAMELYON16 at RUMC: 169 for training, 74 for tests" in line and "171" in line for line in shown
+    )
 
 
 @pytest.mark.real_data

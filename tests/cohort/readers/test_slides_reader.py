@@ -93,7 +93,11 @@ def test_two_files_of_one_name_are_not_guessed_until_a_row_names_one(tmp_path):
 def test_a_folder_of_dicom_files_is_one_slide_and_masks_are_none(tmp_path):
     touch(tmp_path, "S1/0.dcm", "S1/1.dcm", "S2.svs", "S2-mask.png", "truth/S1.tif", "truth/S2.geojson")
     files = find_slide_files(tmp_path, annotations=tmp_path / "truth")
-    assert sorted(files.slides) == ["s1", "s2"] and sorted(files.masks) == ["s1"] and sorted(files.outlines) == ["s2"]
+    assert (
+        sorted(files.slides) == ["s1", "s2"]
+        and sorted(files.masks) == ["s1"]
+        and sorted(files.outlines) == ["s2"]
+    )
     cohort = read_cohort("slides", tmp_path, annotations=tmp_path / "truth")
     assert cohort.cases["slide"].tolist() == ["S1/0.dcm", "S2.svs"]
     assert cohort.cases["mask"].tolist()[0] == "truth/S1.tif"
@@ -155,9 +159,16 @@ def test_a_patient_in_two_parts_is_a_leak(tmp_path):
 
 def test_an_excel_table(tmp_path):
     touch(tmp_path, "S-1.svs")
-    pd.DataFrame({"Slide": ["S-1.svs"], "PID": ["007"], "mpp": [0.2528]}).to_excel(tmp_path / "t.xlsx", index=False)
+    pd.DataFrame({"Slide": ["S-1.svs"], "PID": ["007"], "mpp": [0.2528]}).to_excel(
+        tmp_path / "t.xlsx", index=False
+    )
     cohort = read_cohort("slides", tmp_path, column_map="slide=Slide,patient_id=PID")
-    assert cohort.cases[["case_id", "patient_id", "slide", "mpp"]].iloc[0].tolist() == ["S-1", "007", "S-1.svs", 0.2528]
+    assert cohort.cases[["case_id", "patient_id", "slide", "mpp"]].iloc[0].tolist() == [
+        "S-1",
+        "007",
+        "S-1.svs",
+        0.2528,
+    ]
 
 
 def test_nothing_at_all_is_an_error(tmp_path):

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from elsewhere.cohort.duplicates.pictures import Progress, Thumbnails, read_thumbnails
 from elsewhere.cohort.duplicates.overviews import SlideOverviews
+from elsewhere.cohort.duplicates.pictures import Progress, Thumbnails, read_thumbnails
 from elsewhere.cohort.duplicates.screening import Candidates, Level, candidates, level_of, make_textures
 from elsewhere.cohort.table import Cohort
 from elsewhere.errors import UserError, name_rows

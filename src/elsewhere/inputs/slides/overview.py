@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
 
 from elsewhere.inputs.slides.slide import WHITE, Pixels, Slide
 from elsewhere.inputs.slides.tissue import otsu_threshold, saturation
@@ -54,6 +53,8 @@ def tissue_grey(picture: Pixels) -> npt.NDArray[np.uint8]:
         >>> tissue_grey(picture).shape
         (2, 4)
     """
+    from scipy import ndimage
+
     saturations = saturation(picture)
     found = otsu_threshold(np.bincount(saturations.ravel(), minlength=256).astype(np.int64))
     tissue = ndimage.binary_opening(saturations > found.threshold, structure=_SPECK)
