@@ -242,13 +242,14 @@ def _joined(cohorts: Sequence[Cohort]) -> tuple[pd.DataFrame, list[str]]:
         if not has.all():
             warnings.append(f"{where}: {int((~has).sum())} cases have no picture and were not compared")
         cases = cases[has]
+        labels = next((name for name in ("label", "stage") if name in cases.columns), None)
         parts.append(
             pd.DataFrame(
                 {
                     "dataset": cases["dataset"].astype("str"),
                     "case_id": cases["case_id"].astype("str"),
                     "patient_id": cases["patient_id"].astype("str"),
-                    "label": cases["label"].astype("str").fillna("") if "label" in cases.columns else "",
+                    "label": cases[labels].astype("str").fillna("") if labels else "",
                     "path": [cohort.file(str(name)) for name in cases[column]],
                     "slide": column == "slide",
                     "mpp": pd.to_numeric(cases["mpp"], errors="coerce") if "mpp" in cases.columns else np.nan,
