@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -136,6 +137,39 @@ def test_honest_slides_have_no_fault(tmp_path):
     )
     found = audit_slides(Cohort.from_frame(table, root=tmp_path)).findings
     assert [finding.kind for finding in found] == ["slides"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "size", "tumour", "kind"),
+    [
+        ("micro", (1000, 760), True, None),
+        ("macro", (1000, 760), True, "stage-unlike-annotation"),
+        ("negative", (1000, 760), True, "outlines-on-negative-slide"),
+        ("itc", (1000, 760), False, "no-outline-on-tumour-slide"),
+        ("micro", (1000, 400), True, "annotation-of-another-slide"),
+    ],
+)
+def test_masks_are_held_against_the_table(tmp_path, stage, size, tumour, kind):
+    from elsewhere.inputs.slides.annotations import write_mask
+    from elsewhere.inputs.slides.annotations.outlines import Annotations, Outline
+
+    write_slide(tmp_path / "s.tif", piece_of_tissue(1))
+    square = Outline(np.array(box(100, 100, 300, 200), dtype=float))
+    write_mask(
+        tmp_path / "s_mask.tif", Annotations((square,) if tumour else ()), size_px=size, mpp=2.0, downsample=2
+    )
+    table = {
+        "case_id": ["s"],
+        "patient_id": ["p"],
+        "slide": ["s.tif"],
+        "mask": ["s_mask.tif"],
+        "stage": [stage],
+    }
+    found = audit_slides(Cohort.from_frame(pd.DataFrame(table), root=tmp_path))
+    assert {finding.kind for finding in found.findings} == {"slides", *([kind] if kind else [])}
+    if kind in (None, "stage-unlike-annotation"):
+        axis = found.cohort.cases["annotated_axis_mm"].iloc[0]
+        assert axis == pytest.approx(300 / 3**0.5 * 2 * 2e-3, rel=0.01)
 
 
 def test_the_search_compares_tissue_and_not_glass(hospital):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -21,7 +22,9 @@ from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs.slides.annotations import (
     Annotations,
     check_inside,
+    longest_axis_of_mask_px,
     major_axes_px,
+    open_mask,
     read_annotations,
     resolve,
     stage_of_axis,
@@ -34,6 +37,9 @@ SLIDE_COLUMNS = ("width_px", "height_px", "levels", "microns_per_pixel", "slide_
 ANNOTATION_COLUMNS = ("outlines", "annotated_axis_mm", "annotated_stage")
 COLUMNS = (*SLIDE_COLUMNS, *ANNOTATION_COLUMNS)
 """What is known of each slide after looking; `microns_per_pixel` replaces that of the table."""
+_MASK_ENDINGS = (".tif", ".tiff")
+_MOST_MASK_PIXELS = 1 << 24
+"""Of the level of a mask that is looked at: about 8 microns per pixel on a large slide."""
 _MENDED = (
     "rings that cross themselves",
     "rings of under three points",
@@ -50,10 +56,13 @@ _KINDS: Mapping[str, tuple[Severity, str, str]] = {
     "annotation-unreadable": ("error", "annotations", "cannot be read"),
     "annotation-of-another-slide": ("error", "annotations", "do not fit their slide"),
     "outlines-on-negative-slide": (
-        "warning", "annotations", "hold outlines of tumour, and the table calls their slide negative",
+        "warning", "annotations", "hold tumour, and the table calls their slide negative",
     ),
     "no-outline-on-tumour-slide": (
-        "warning", "annotations", "hold no outline, and the table calls their slide tumour",
+        "warning", "annotations", "hold no tumour, and the table calls their slide tumour",
+    ),
+    "mask-without-small-level": (
+        "info", "annotations", "are masks without a level of at most 16 million pixels, and were not looked into",
     ),
     "stage-unlike-annotation": (
         "warning", "annotations", "give another stage by their longest axis than the table states",
@@ -92,7 +101,9 @@ class _Looked:
 def audit_slides(
     cohort: Cohort, *, progress: Progress | None = None, threads: int | None = None
 ) -> SlidesAudit:
-    """Open every slide that a cohort names in `slide`, and read every annotation that it names in `annotation`.
+    """Open every slide that a cohort names in `slide`, and read every annotation that it names.
+
+    Outlines are read from `annotation`, and a mask TIFF from `mask` where there are no outlines.
 
     Args:
         cohort: The cohort. `mpp` of a row overrides the microns per pixel of its slide; where no slide is here,
@@ -104,10 +115,10 @@ def audit_slides(
         The findings, and the cohort with what is known of its slides.
 
     Raises:
-        UserError: The cohort has neither a column `slide` nor `annotation`.
+        UserError: The cohort has none of the columns `slide`, `annotation` and `mask`.
     """
     columns = cohort.cases.columns
-    if "slide" not in columns and "annotation" not in columns:
+    if not {"slide", "annotation", "mask"} & set(columns):
         raise UserError(
             "the cohort names no slides and no annotations, so that there is nothing to look into",
             fix="Put the slides below the folder that is read, or leave out --slides.",
@@ -142,6 +153,12 @@ def _look(cohort: Cohort, row: Mapping[str, Any]) -> _Looked:
         looked.annotation = True
         try:
             _look_at_annotation(read_annotations(cohort.file(name)), row, size, looked)
+        except UserError as error:
+            looked.faults["annotation-unreadable"] = error.what
+    elif (name := _text(row.get("mask"))).lower().endswith(_MASK_ENDINGS):
+        looked.annotation = True
+        try:
+            _look_at_mask(cohort.file(name), row, size, looked)
         except UserError as error:
             looked.faults["annotation-unreadable"] = error.what
     return looked
@@ -181,20 +198,47 @@ def _look_at_annotation(
         looked.faults["outlines-mended"] = f"{mended} rings"
     count = len(annotations.outlines)
     looked.cells["outlines"] = count
+    axis_px = float(max(major_axes_px(region), default=0.0))
+    _compare_with_table(row, f"{count} outlines" if count else "", axis_px, looked)
+
+
+def _look_at_mask(path: Path, row: Mapping[str, Any], size: tuple[int, int] | None, looked: _Looked) -> None:
+    """A mask TIFF is read at its finest level of few enough pixels."""
+    with open_mask(path) as mask:
+        small = [at for at, (width, height) in enumerate(mask.levels) if width * height <= _MOST_MASK_PIXELS]
+        if size is not None:
+            try:
+                mask.downsample(size)
+            except UserError as error:
+                looked.faults["annotation-of-another-slide"] = error.what
+                return
+        if not small:
+            looked.faults["mask-without-small-level"] = "{:,} x {:,} pixels".format(*mask.levels[-1])
+            return
+        level = small[0]
+        tumour = mask.read(0, 0, *mask.levels[level], level=level)
+        factor = mask.downsample(size, level=level) if size is not None else None
+    found = f"{int(tumour.sum()):,} pixels of the mask" if tumour.any() else ""
+    axis_px = None if factor is None else longest_axis_of_mask_px(tumour) * factor
+    _compare_with_table(row, found, axis_px, looked)
+
+
+def _compare_with_table(row: Mapping[str, Any], found: str, axis_px: float | None, looked: _Looked) -> None:
+    """Hold what was annotated against the stage in the table; `found` says what there is, and is empty for nothing."""
     tumour = _is_tumour(row)
-    if tumour is False and count:
-        looked.faults["outlines-on-negative-slide"] = f"{count} outlines"
-    elif tumour is True and not count:
+    if tumour is False and found:
+        looked.faults["outlines-on-negative-slide"] = found
+    elif tumour is True and not found:
         looked.faults["no-outline-on-tumour-slide"] = f"stage {_text(row.get('stage')) or 'not known'}"
     mpp = looked.cells.get("microns_per_pixel") or _number(row.get("mpp"))
     mpp = mpp or _number(row.get("microns_per_pixel"))
-    if mpp is None:
+    if mpp is None or axis_px is None:
         return
-    axis = float(max(major_axes_px(region), default=0.0)) * mpp / 1000.0
-    stage = stage_of_axis(axis, any_object=bool(region.polygons))
+    axis = axis_px * mpp / 1000.0
+    stage = stage_of_axis(axis, any_object=bool(found))
     looked.cells |= {"annotated_axis_mm": round(axis, 6), "annotated_stage": stage}
     stated = _text(row.get("stage"))
-    if stated and count and stated != stage and tumour:
+    if stated and found and stated != stage and tumour:
         looked.faults["stage-unlike-annotation"] = f"{stated} in the table, {axis:.3g} mm is {stage}"
 
 
