@@ -161,6 +161,7 @@ LAYERS = {
         "leaderboard": {"page", "result"},
         "readers": {"page", "result"},
         "study": {"page", "result", "leaderboard"},
+        "stain": {"page", "result"},
         "summary": {"page", "result", "leaderboard", "readers"},
     },
     "commands": {
@@ -176,6 +177,8 @@ LAYERS = {
         "rank": {"advice"},
         "merge": {"advice"},
         "demo": {"output", "run", "score", "summarise"},
+        "slide_store": {"output", "slide_patches"},
+        "slide_stain": {"output", "slide_store"},
     },
 }
 """Inside a room: what each folder or file may use of the others. A file of `commands` that is not listed uses

@@ -74,6 +74,8 @@ SHOWN_BY = {
     "report/study/": ("run",),
     "report/": ("score", "accept"),
     "commands/slide_patches/": ("slides patches",),
+    "commands/slide_store": ("slides pack",),
+    "commands/slide_stain": ("slides stain",),
     "commands/": "its own",
     "results": ("compare", "rank", "report", "diff", "equivalence", "summarise"),
     "study/kept_models": ("models", "predict"),
@@ -84,6 +86,7 @@ SHOWN_BY = {
     "engine/": ("run",),
     "training/": ("run",),
     "explain/": ("explain",),
+    "inputs/patches/": ("slides pack",),
     "inputs/slides/annotations/": ("annotations",),
     "inputs/slides/grid/": ("slides patches",),
     "inputs/slides/": ("slides show", "slides patches"),
@@ -99,6 +102,7 @@ ONLY_WITH = {
     ("predictions/units", "--unit"),  # the same for --unit
     ("analysis/result/inputs", "--matching"),  # the same for --matching
     ("commands/predict", "--export"),  # raised by `models --export`
+    ("commands/slide_store", "--set-aside"),  # of `slides verify`, in the same file
     ("commands/plan", "--import"),  # of the `run` that the line prints
     ("commands/plan", "--zip"),  # of `python -m elsewhere.engine`, which the line prints
 }

@@ -31,6 +31,8 @@ from elsewhere.cli import (
     scoring,
     slide_annotations,
     slide_patches,
+    slide_stain,
+    slide_store,
     slides,
     studies,
 )
@@ -61,6 +63,8 @@ __all__ = [
     "scoring",
     "slide_annotations",
     "slide_patches",
+    "slide_stain",
+    "slide_store",
     "slides",
     "studies",
 ]
