@@ -1,0 +1,167 @@
+"""`elsewhere generalise` and `elsewhere slides patches`: many slide models at another hospital."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elsewhere.cli.apps import app
+from elsewhere.cli.options import (
+    DecimalOpt,
+    DelimiterOpt,
+    EncodingOpt,
+    JsonOpt,
+    ReplaceOpt,
+    SeedOpt,
+    show,
+    split_list,
+    table_options,
+)
+from elsewhere.cli.slides import slides_app
+
+
+@app.command(
+    epilog="Example: elsewhere generalise scores.parquet --margin dice=0.05 --margin fpr=0.005 --by stage --out verdicts; "
+    "a study's printed table: elsewhere generalise --means equivalence.csv --margin study"
+)
+def generalise(
+    scores: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Table of patch scores: one row per slide, model and fold (`elsewhere slides patches` makes one)."
+        ),
+    ] = None,
+    means: Annotated[
+        Path | None,
+        typer.Option(
+            "--means",
+            help="In place of scores: printed differences per model, in columns such as tumor_difference, tumor_lo90, "
+            "tumor_hi90, tumor_p and normal_... (internal - external).",
+        ),
+    ] = None,
+    margin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--margin",
+            help="Largest difference that would not matter: dice=0.05, fpr=0.005, a number for both, or study (made from the "
+            "data). May be repeated.",
+        ),
+    ] = None,
+    ratio_margin: Annotated[
+        float, typer.Option("--ratio-margin", help="Largest ratio of false-positive rates that would not matter.")
+    ] = 1.5,
+    internal: Annotated[
+        str | None,
+        typer.Option("--id", help="Internal slides: COLUMN=VALUE or COLUMN=A,B. Default: column domain, value ID."),
+    ] = None,
+    external: Annotated[
+        str | None,
+        typer.Option("--ood", help="External slides: COLUMN=VALUE or COLUMN=A,B. Default: column domain, value OOD."),
+    ] = None,
+    by: Annotated[str, typer.Option("--by", help="Columns of slides whose values are strata: stage,site.")] = "",
+    standardise: Annotated[
+        str,
+        typer.Option(
+            "--standardise", help="Columns of slides whose mix is made equal to the internal one: stage,lesion_size."
+        ),
+    ] = "",
+    weight: Annotated[
+        str, typer.Option(help="What counts once in a mean: patches (as the study) or slides.")
+    ] = "patches",
+    folds: Annotated[
+        str,
+        typer.Option(help="all: every fold scored every slide; own: each fold has slides of its own (cross-validation)."),
+    ] = "all",
+    reference: Annotated[
+        str | None,
+        typer.Option(help="Model that the others are compared with on external slides, patient by patient."),
+    ] = None,
+    ensembles: Annotated[
+        bool,
+        typer.Option(
+            "--ensembles/--no-ensembles",
+            help="Choose ensembles by the study's rules, also on other patients, and compare them with random ones.",
+        ),
+    ] = False,
+    alpha: Annotated[
+        float, typer.Option(help="Level of each one-sided test; intervals are 1 - 2 alpha.")
+    ] = 0.05,
+    resamples: Annotated[
+        int, typer.Option(min=0, help="Resamples of patients; 0 leaves the bootstrap out.")
+    ] = 1000,
+    seed: SeedOpt = 42,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for summary.json, tables and report.html.")
+    ] = None,
+    replace: ReplaceOpt = False,
+    encoding: EncodingOpt = None,
+    delimiter: DelimiterOpt = None,
+    decimal: DecimalOpt = ".",
+    as_json: JsonOpt = False,
+) -> int:
+    """Which of many slide models still work at another hospital: by patient, by fold as the lymph-node study, by stage."""
+    from elsewhere.commands.generalise import GeneraliseSettings
+    from elsewhere.commands.generalise import generalise as run
+
+    result = run(
+        scores,
+        means=means,
+        margins=tuple(part for item in margin or () for part in split_list(item)),
+        settings=GeneraliseSettings(
+            internal=internal,
+            external=external,
+            by=split_list(by),
+            standardise=split_list(standardise),
+            ratio_margin=ratio_margin,
+            weight=weight,
+            folds=folds,
+            reference=reference,
+            ensembles=ensembles,
+            alpha=alpha,
+            resamples=resamples,
+            seed=seed,
+        ),
+        out=out,
+        replace=replace,
+        table=table_options(encoding, delimiter, decimal),
+    )
+    return show(result, as_json=as_json)
+
+
+@slides_app.command(
+    "patches", epilog="Example: elsewhere slides patches patches.parquet scores.parquet --slides slides.csv"
+)
+def slides_patches(
+    rows: Annotated[
+        Path,
+        typer.Argument(
+            help="Rows of patches: case_id, model, fold, dice on tumour patches and fpr on normal ones (or tp, fp, fn, tn)."
+        ),
+    ],
+    out: Annotated[Path, typer.Argument(help="Table of patch scores to write: .parquet or .csv.")],
+    slides: Annotated[
+        Path | None,
+        typer.Option("--slides", help="One row per slide: case_id, patient_id, stage, site, domain, ..."),
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a file that is there.")] = False,
+    encoding: EncodingOpt = None,
+    delimiter: DelimiterOpt = None,
+    decimal: DecimalOpt = ".",
+    as_json: JsonOpt = False,
+) -> int:
+    """Add rows of patches up per slide, model and fold: what `generalise` reads."""
+    from elsewhere.commands.generalise import patches as run
+    from elsewhere.commands.output import progress_bar
+
+    with progress_bar(enabled=not as_json) as progress:
+        result = run(
+            rows,
+            out,
+            slides=slides,
+            replace=replace,
+            table=table_options(encoding, delimiter, decimal),
+            progress=progress,
+        )
+    return show(result, as_json=as_json)
