@@ -19,6 +19,7 @@ from elsewhere.cli.options import (
     split_list,
     table_options,
 )
+from elsewhere.cli.phantoms import phantom_app
 from elsewhere.cli.slides import slides_app
 
 
@@ -165,3 +166,41 @@ def slides_patches(
             progress=progress,
         )
     return show(result, as_json=as_json)
+
+
+@phantom_app.command(
+    "patch-scores", epilog="Example: elsewhere phantom patch-scores scores.csv --models 3 --drop 0.5 --seed 1"
+)
+def phantom_patch_scores(
+    out: Annotated[Path, typer.Argument(help="Table of patch scores to write: .csv or .parquet.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a file that is there.")] = False,
+    internal: Annotated[int, typer.Option(min=1, help="Internal slides.")] = 169,
+    external: Annotated[int, typer.Option(min=1, help="External slides.")] = 68,
+    models: Annotated[int, typer.Option(min=1, help="Models.")] = 21,
+    folds: Annotated[int, typer.Option(min=1, help="Folds of each model.")] = 5,
+    drop: Annotated[float, typer.Option(help="What the external slides lose of Dice, on the logit scale.")] = 0.0,
+    fpr_ratio: Annotated[float, typer.Option(help="External over internal false-positive rate.")] = 1.0,
+    external_area: Annotated[
+        float, typer.Option(help="What the external areas of tumour are multiplied by: another mix of stages.")
+    ] = 1.0,
+    thresholds: Annotated[str, typer.Option(help="Pixel thresholds with rows of their own: 0.3,0.5,0.7.")] = "",
+    seed: SeedOpt = 1,
+    as_json: JsonOpt = False,
+) -> int:
+    """A table of patch scores with a known truth: many models, folds and slides of two domains."""
+    from elsewhere.commands.phantom_patch_scores import patch_scores
+
+    made = patch_scores(
+        out,
+        replace=replace,
+        seed=seed,
+        internal=internal,
+        external=external,
+        models=models,
+        folds=folds,
+        drop=drop,
+        fpr_ratio=fpr_ratio,
+        external_area=external_area,
+        thresholds=split_list(thresholds),
+    )
+    return show(made, as_json=as_json)

@@ -98,7 +98,7 @@ def _verdict_lines(counts: Mapping[str, int], part: Mapping[str, Any]) -> Iterat
     )
     for margin in part["margins"]:
         where = "" if not margin["stratum_of"] else f", {margin['stratum_of']} {margin['stratum']}"
-        if margin["margin"] is not None:
+        if margin["margin"] is not None and (margin["source"] == "study" or not margin["stratum_of"]):
             source = "from the models' differences" if margin["source"] == "study" else "declared"
             yield f"margin of {margin['metric']}{where}: {format_number(margin['margin'])} ({source})"
     for name in dict.fromkeys(row["metric"] for row in part["rows"]):
@@ -122,16 +122,23 @@ def _verdict_lines(counts: Mapping[str, int], part: Mapping[str, Any]) -> Iterat
             f"have liked {row['best_external_threshold']:g} (Dice {signed(row['cost_dice'])}, false-positive rate "
             f"{signed(row['cost_fpr'])} from carrying it over)"
         )
-    for row in part.get("against_reference", ()):
-        if row["surely_better"]:
-            yield f"{row['metric']}: {row['model']} is better than {part['reference']} on external slides"
-    if "against_reference" in part and not any(row["surely_better"] for row in part["against_reference"]):
-        yield f"no model is reliably better than {part['reference']} on external slides"
-    for row in part.get("ensembles", {}).get("rows", ()):
-        strict = "; two members: the strict vote is an AND" if row["is_and"] else ""
+    for name in dict.fromkeys(row["metric"] for row in part.get("against_reference", ())):
+        better = [row["model"] for row in part["against_reference"] if row["metric"] == name and row["surely_better"]]
         yield (
-            f"ensemble {row['name']} (scored on {row['members_scored']}): {'; '.join(row['members'])}; members' mean external Dice "
-            f"{format_number(row['dice'])}, random {format_number(row['dice_random'])}, p {p_value(row['dice_p'])}{strict}"
+            f"{name}, external: {_count(len(better), 'model')} reliably better than {part['reference']} (limits hold for all models "
+            f"at once){_named(better)}"
+        )
+    if "ensembles" in part:
+        yield "ensembles: mean of the members' external results, next to random ensembles of the same size"
+    for row in part.get("ensembles", {}).get("rows", ()):
+        strict = "; two members: their strict vote is an AND" if row["is_and"] else ""
+        size = "members chosen on other patients" if row["members_scored"] == "other patients" else _count(
+            len(row["members"]), "member"
+        )
+        yield (
+            f"  {row['name']:22s} {size}: Dice {format_number(row['dice'])}, random {format_number(row['dice_random'])}, "
+            f"p {p_value(row['dice_p'])}; false-positive rate {format_number(row['fpr'], 4)}, random "
+            f"{format_number(row['fpr_random'], 4)}, p {p_value(row['fpr_p'])}{strict}"
         )
     if part["multiplicity"]:
         yield f"note: {part['multiplicity']}"
@@ -227,7 +234,7 @@ def generalise(
         UserError: The table cannot be used, or an option does not fit it.
 
     Example:
-        >>> from elsewhere.simulation.patch_scores import PatchWorld, draw_patch_scores
+        >>> from elsewhere.phantom.patch_scores import PatchWorld, draw_patch_scores
         >>> import numpy as np
         >>> rows = draw_patch_scores(PatchWorld(internal=40, external=20, models=2), np.random.default_rng(1))
         >>> made = generalise(rows, margins=["dice=0.9", "fpr=0.5"])

@@ -68,14 +68,15 @@ class SideSums:
         Returns:
             The sums by patient.
         """
-        used = chosen & (count > 0)
-        of = patient_of_part[used]
-        here = np.unique(of)
-        slot = np.searchsorted(here, of)
-        add = np.zeros((of.size, here.size))
-        add[np.arange(of.size), slot] = 1.0
+        used = np.flatnonzero(chosen & (count > 0))
+        used = used[np.argsort(patient_of_part[used], kind="stable")]
+        here, first = np.unique(patient_of_part[used], return_index=True)
+        if not here.size:
+            return cls(patients=(), total=np.zeros((total.shape[0], 0)), count=np.zeros(0))
         return cls(
-            patients=tuple(patients[i] for i in here), total=total[:, used] @ add, count=count[used] @ add
+            patients=tuple(patients[i] for i in here),
+            total=np.add.reduceat(total[:, used], first, axis=1),
+            count=np.add.reduceat(count[used], first),
         )
 
     @property
@@ -125,13 +126,14 @@ class SideSums:
         Returns:
             Both, (resamples, models); NaN where no patch was drawn.
         """
-        n = self.n_patients
-        a, b = self.total.T, self.count
+        n, models = self.n_patients, self.total.shape[0]
+        a, b = self.total.T, self.count[:, None]
+        sums = weights @ np.hstack([a, a * a, a * b, b, b * b])
+        top, squares, products = sums[:, :models], sums[:, models : 2 * models], sums[:, 2 * models : 3 * models]
         with np.errstate(invalid="ignore", divide="ignore"):
-            bottom = (weights @ b)[:, None]
-            value = (weights @ a) / bottom
-            square = weights @ (a * a) - 2.0 * value * (weights @ (a * b[:, None]))
-            square += value * value * (weights @ (b * b))[:, None]
+            bottom = sums[:, -2:-1]
+            value = top / bottom
+            square = squares - 2.0 * value * products + value * value * sums[:, -1:]
             se = np.sqrt(n / max(n - 1, 1) * np.maximum(square, 0.0)) / bottom
             return np.where(bottom > 0, value, np.nan), np.where(bottom > 0, se, np.nan)
 

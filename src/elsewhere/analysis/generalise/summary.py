@@ -273,12 +273,13 @@ def multiplicity(models: int, alpha: float) -> str:
 def _against_reference(
     scores: PatchScores, domains: Domains, options: GeneraliseOptions
 ) -> list[dict[str, Any]]:
+    """Each model - the reference model on external slides; the limits hold for all models at once (Bonferroni)."""
     at = scores.models.index(str(options.reference))
     rows = []
     for metric in PATCH_METRICS:
         everything = np.ones(len(scores.parts), dtype=bool)
         side: SideSums = sides_of(scores, metric, domains, everything, weight=options.weight)[1]
-        made = compare_paired(side, at, alpha=options.alpha)
+        made = compare_paired(side, at, alpha=options.alpha / max(len(scores.models) - 1, 1))
         for i, model in enumerate(scores.models):
             if i != at:
                 rows.append(

@@ -1,0 +1,74 @@
+"""The forest of many models: differences between two domains with the margins dashed (LN-13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from elsewhere.report.page.axes import shorten, use_minus_sign
+from elsewhere.report.page.canvas import Palette, new_figure, style
+from elsewhere.report.page.numbers import as_float
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ROW, _NARROW_ROW, _MANY = 0.27, 0.15, 45
+
+
+def models_forest(
+    rows: Sequence[Mapping[str, Any]],
+    pal: Palette,
+    *,
+    axis_label: str,
+    margin: float | None,
+    neutral: float = 0.0,
+) -> Figure:
+    """Draw one interval per model, coloured by its verdict.
+
+    Args:
+        rows: Rows with `model`, `value`, `lo`, `hi` and `verdict`, from top to bottom.
+        pal: The colours.
+        axis_label: The label of the horizontal axis.
+        margin: How far the margins lie from no difference; None for none. On a ratio's axis, the ratio.
+        neutral: Where no difference lies: 0, or 1 for ratios, whose axis is logarithmic.
+
+    Returns:
+        The figure.
+    """
+    many = len(rows) > _MANY
+    figure, axes = new_figure(0.95 + (_NARROW_ROW if many else _ROW) * max(len(rows), 1), pal)
+    style(axes, pal, grid="x")
+    axes.axvline(neutral, color=pal.ink, linewidth=0.9)
+    if neutral == 1.0:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("{x:g}")
+        axes.tick_params(axis="x", which="minor", labelsize=9)
+    if margin is not None:
+        for edge in (margin, 1 / margin) if neutral == 1.0 else (-margin, margin):
+            axes.axvline(edge, color=pal.muted, linewidth=1.1, linestyle=(0, (4, 3)))
+    for i, row in enumerate(rows):
+        y = len(rows) - 1 - i
+        value, lo, hi = (as_float(row.get(key)) for key in ("value", "lo", "hi"))
+        colour = pal.verdict(str(row.get("verdict", "")))
+        if lo is not None and hi is not None:
+            axes.plot([lo, hi], [y, y], color=colour, linewidth=1.2 if many else 2)
+        if value is not None:
+            axes.plot(
+                [value],
+                [y],
+                marker="o",
+                markersize=3.5 if many else 5.5,
+                color=colour,
+                markeredgecolor=pal.paper,
+                markeredgewidth=0.6,
+            )
+    names = [shorten(str(row.get("model")), 24) for row in rows]
+    axes.set_yticks(range(len(rows))[::-1], names, fontsize=7 if many else None)
+    for tick in axes.get_yticklabels():
+        tick.set_color(pal.ink)
+    axes.set_ylim(-0.7, len(rows) - 0.3)
+    axes.set_xlabel(axis_label)
+    if neutral == 0.0:
+        use_minus_sign(axes)
+    return figure
