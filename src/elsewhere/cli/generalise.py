@@ -51,21 +51,29 @@ def generalise(
         ),
     ] = None,
     ratio_margin: Annotated[
-        float, typer.Option("--ratio-margin", help="Largest ratio of false-positive rates that would not matter.")
+        float,
+        typer.Option("--ratio-margin", help="Largest ratio of false-positive rates that would not matter."),
     ] = 1.5,
     internal: Annotated[
         str | None,
-        typer.Option("--id", help="Internal slides: COLUMN=VALUE or COLUMN=A,B. Default: column domain, value ID."),
+        typer.Option(
+            "--id", help="Internal slides: COLUMN=VALUE or COLUMN=A,B. Default: column domain, value ID."
+        ),
     ] = None,
     external: Annotated[
         str | None,
-        typer.Option("--ood", help="External slides: COLUMN=VALUE or COLUMN=A,B. Default: column domain, value OOD."),
+        typer.Option(
+            "--ood", help="External slides: COLUMN=VALUE or COLUMN=A,B. Default: column domain, value OOD."
+        ),
     ] = None,
-    by: Annotated[str, typer.Option("--by", help="Columns of slides whose values are strata: stage,site.")] = "",
+    by: Annotated[
+        str, typer.Option("--by", help="Columns of slides whose values are strata: stage,site.")
+    ] = "",
     standardise: Annotated[
         str,
         typer.Option(
-            "--standardise", help="Columns of slides whose mix is made equal to the internal one: stage,lesion_size."
+            "--standardise",
+            help="Columns of slides whose mix is made equal to the internal one: stage,lesion_size.",
         ),
     ] = "",
     weight: Annotated[
@@ -73,7 +81,9 @@ def generalise(
     ] = "patches",
     folds: Annotated[
         str,
-        typer.Option(help="all: every fold scored every slide; own: each fold has slides of its own (cross-validation)."),
+        typer.Option(
+            help="all: every fold scored every slide; own: each fold has slides of its own (cross-validation)."
+        ),
     ] = "all",
     reference: Annotated[
         str | None,
@@ -178,12 +188,17 @@ def phantom_patch_scores(
     external: Annotated[int, typer.Option(min=1, help="External slides.")] = 68,
     models: Annotated[int, typer.Option(min=1, help="Models.")] = 21,
     folds: Annotated[int, typer.Option(min=1, help="Folds of each model.")] = 5,
-    drop: Annotated[float, typer.Option(help="What the external slides lose of Dice, on the logit scale.")] = 0.0,
+    drop: Annotated[
+        float, typer.Option(help="What the external slides lose of Dice, on the logit scale.")
+    ] = 0.0,
     fpr_ratio: Annotated[float, typer.Option(help="External over internal false-positive rate.")] = 1.0,
     external_area: Annotated[
-        float, typer.Option(help="What the external areas of tumour are multiplied by: another mix of stages.")
+        float,
+        typer.Option(help="What the external areas of tumour are multiplied by: another mix of stages."),
     ] = 1.0,
-    thresholds: Annotated[str, typer.Option(help="Pixel thresholds with rows of their own: 0.3,0.5,0.7.")] = "",
+    thresholds: Annotated[
+        str, typer.Option(help="Pixel thresholds with rows of their own: 0.3,0.5,0.7.")
+    ] = "",
     seed: SeedOpt = 1,
     as_json: JsonOpt = False,
 ) -> int:

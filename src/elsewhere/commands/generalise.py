@@ -123,7 +123,11 @@ def _verdict_lines(counts: Mapping[str, int], part: Mapping[str, Any]) -> Iterat
             f"{signed(row['cost_fpr'])} from carrying it over)"
         )
     for name in dict.fromkeys(row["metric"] for row in part.get("against_reference", ())):
-        better = [row["model"] for row in part["against_reference"] if row["metric"] == name and row["surely_better"]]
+        better = [
+            row["model"]
+            for row in part["against_reference"]
+            if row["metric"] == name and row["surely_better"]
+        ]
         yield (
             f"{name}, external: {_count(len(better), 'model')} reliably better than {part['reference']} (limits hold for all models "
             f"at once){_named(better)}"
@@ -132,8 +136,10 @@ def _verdict_lines(counts: Mapping[str, int], part: Mapping[str, Any]) -> Iterat
         yield "ensembles: mean of the members' external results, next to random ensembles of the same size"
     for row in part.get("ensembles", {}).get("rows", ()):
         strict = "; two members: their strict vote is an AND" if row["is_and"] else ""
-        size = "members chosen on other patients" if row["members_scored"] == "other patients" else _count(
-            len(row["members"]), "member"
+        size = (
+            "members chosen on other patients"
+            if row["members_scored"] == "other patients"
+            else _count(len(row["members"]), "member")
         )
         yield (
             f"  {row['name']:22s} {size}: Dice {format_number(row['dice'])}, random {format_number(row['dice_random'])}, "
@@ -156,7 +162,9 @@ def _row_text(row: Mapping[str, Any]) -> str:
     values = f"{format_number(row['internal']):>8s} {format_number(row['external']):>8s}"
     if row["lo"] is None:
         return f"{values}  {row['verdict']} ({row['reason']})"
-    text = f"{values}  {signed(row['difference'])} [{signed(row['lo'])}, {signed(row['hi'])}] {row['verdict']}"
+    text = (
+        f"{values}  {signed(row['difference'])} [{signed(row['lo'])}, {signed(row['hi'])}] {row['verdict']}"
+    )
     if row["verdict"] == "INCONCLUSIVE" and row["non_inferior"]:
         text += ", non-inferior"
     if row.get("ratio_lo") is not None:
@@ -253,7 +261,9 @@ def generalise(
         )
     made: JudgedModels
     if means is not None:
-        kinds = read_printed(means, margins=parse_margins(margins or ["study"]), alpha=chosen.alpha, table=table)
+        kinds = read_printed(
+            means, margins=parse_margins(margins or ["study"]), alpha=chosen.alpha, table=table
+        )
         made = judge_printed(kinds, alpha=chosen.alpha, source=_digest("means_digest", means))
     else:
         made = _judge_scores(scores, margins, chosen, table)
@@ -383,7 +393,9 @@ def patches(
     check_out_file(out, replace=replace, inputs=inputs)
     known = slides
     if isinstance(slides, str | Path):
-        known = read_table(Path(slides), required=("case_id",), strings=("case_id", "patient_id"), options=table)
+        known = read_table(
+            Path(slides), required=("case_id",), strings=("case_id", "patient_id"), options=table
+        )
     total = _rows_of(rows)
     done = 0
 
@@ -396,11 +408,8 @@ def patches(
     made = sum_patches(
         rows, slides=known if isinstance(known, pd.DataFrame) else None, table=table, progress=read
     )
-    has_folds = "fold" in made.table.columns and made.table["fold"].nunique() > 1
-    if has_folds and (made.table.groupby(["model", "case_id"])["fold"].nunique() == 1).all():
-        read_patch_scores(made.table, folds="own")
-    else:
-        read_patch_scores(made.table)
+    own = "fold" in made.table.columns and not made.table.duplicated(["model", "case_id"]).any()
+    read_patch_scores(made.table, folds="own" if own else "all")
     write_table(made.table, Path(out))
     return PatchTable(summed=made, path=Path(out))
 

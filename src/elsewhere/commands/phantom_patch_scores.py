@@ -50,7 +50,12 @@ class PatchScoresPhantom:
 
 
 def patch_scores(
-    out: str | Path, *, replace: bool = False, seed: int = 1, thresholds: Sequence[str | float] = (), **world: Any
+    out: str | Path,
+    *,
+    replace: bool = False,
+    seed: int = 1,
+    thresholds: Sequence[str | float] = (),
+    **world: Any,
 ) -> PatchScoresPhantom:
     """Make a synthetic table of patch scores.
 
@@ -81,9 +86,13 @@ def patch_scores(
     try:
         points = tuple(float(one) for one in thresholds)
     except ValueError as problem:
-        raise UserError(f"a threshold is no number ({problem})", where="--thresholds", fix="Such as 0.3,0.5.") from None
+        raise UserError(
+            f"a threshold is no number ({problem})", where="--thresholds", fix="Such as 0.3,0.5."
+        ) from None
     if not all(0 < one < 1 for one in points):
-        raise UserError("a threshold is not between 0 and 1", where="--thresholds", fix="Such as 0.3,0.5,0.7.")
+        raise UserError(
+            "a threshold is not between 0 and 1", where="--thresholds", fix="Such as 0.3,0.5,0.7."
+        )
     spec = PatchWorld(thresholds=points, **world)
     table = draw_patch_scores(spec, np.random.default_rng(seed))
     write_table(table.round(6), Path(out))

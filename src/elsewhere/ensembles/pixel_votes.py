@@ -48,7 +48,7 @@ def _bits(word: np.uint64) -> int:
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+    return int((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -166,7 +166,9 @@ def count_votes(masks: npt.ArrayLike, truth: npt.ArrayLike) -> PixelVotes:
         )
     models, patches = stack.shape[:2]
     if not 1 <= models <= MOST_MODELS:
-        raise UserError(f"{models} models cannot vote", fix=f"Give 1 to {MOST_MODELS} models: those of one fold.")
+        raise UserError(
+            f"{models} models cannot vote", fix=f"Give 1 to {MOST_MODELS} models: those of one fold."
+        )
     words: list[WordArray] = []
     pixels: list[npt.NDArray[np.int64]] = []
     patch: list[npt.NDArray[np.int64]] = []

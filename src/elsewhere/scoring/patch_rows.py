@@ -103,7 +103,9 @@ def _parquet_columns(path: Path) -> list[str]:
         return [str(name) for name in pds.dataset(str(path), format="parquet").schema.names]
     except (pa.ArrowException, OSError) as error:
         raise UserError(
-            f"cannot be read as parquet ({str(error)[:150]})", where=str(path), fix="Give a parquet file or folder."
+            f"cannot be read as parquet ({str(error)[:150]})",
+            where=str(path),
+            fix="Give a parquet file or folder.",
         ) from error
 
 
@@ -205,7 +207,9 @@ def _sums(grouped: pd.DataFrame, keys: list[str], where: str) -> tuple[pd.DataFr
         other = ~tumour & ~word.isin(["0", "0.0", "false"]).to_numpy(dtype=bool)
         if other.any():
             raise UserError(
-                f"column {TUMOUR} holds '{word[other].iloc[0]}'", where=where, fix="Use 1 for a tumour patch, else 0."
+                f"column {TUMOUR} holds '{word[other].iloc[0]}'",
+                where=where,
+                fix="Use 1 for a tumour patch, else 0.",
             )
         n_tumour, n_normal = np.where(tumour, rows, 0.0), np.where(tumour, 0.0, rows)
         lost = np.where(tumour, rows - n_dice, rows - n_fpr)
@@ -240,11 +244,14 @@ def _sums(grouped: pd.DataFrame, keys: list[str], where: str) -> tuple[pd.DataFr
 
 def _joined(out: pd.DataFrame, slides: pd.DataFrame) -> pd.DataFrame:
     if CASE not in slides.columns:
-        raise UserError("the table of slides has no column case_id", fix="Give one row per slide, with its case_id.")
+        raise UserError(
+            "the table of slides has no column case_id", fix="Give one row per slide, with its case_id."
+        )
     ids = slides[CASE].astype(str)
     if ids.duplicated().any():
         raise UserError(
-            f"the table of slides has {int(ids.duplicated().sum())} slides twice", fix="Give one row per slide."
+            f"the table of slides has {int(ids.duplicated().sum())} slides twice",
+            fix="Give one row per slide.",
         )
     unknown = sorted(set(out[CASE].astype(str)) - set(ids))
     if unknown:
@@ -255,4 +262,6 @@ def _joined(out: pd.DataFrame, slides: pd.DataFrame) -> pd.DataFrame:
         )
     facts = slides.drop(columns=[name for name in slides.columns if name != CASE and name in out.columns])
     facts = facts.assign(**{CASE: ids})
-    return out.assign(**{CASE: out[CASE].astype(str)}).merge(facts, on=CASE, how="left", validate="many_to_one")
+    return out.assign(**{CASE: out[CASE].astype(str)}).merge(
+        facts, on=CASE, how="left", validate="many_to_one"
+    )

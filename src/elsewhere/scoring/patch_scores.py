@@ -177,7 +177,7 @@ class PatchScores:
         """
         values = self.total[metric.name]
         if not self.own_folds:
-            return np.asarray(values.mean(axis=1))
+            return np.asarray(np.nanmean(values, axis=1))
         scored = np.isfinite(values)
         rows = np.where(scored, values, 0.0).sum(axis=1) / np.maximum(scored.sum(axis=1), 1)
         worst = metric.worst * self.count[metric.name]
@@ -325,7 +325,11 @@ def _check_numbers(frame: pd.DataFrame, where: str) -> None:
 
     for name in (name for name in ("n_tumour", "n_normal", *PIXELS) if name in frame.columns):
         value = frame[name].to_numpy()
-        refuse((value < 0) | (value != np.round(value)), f"{name} is no whole number of 0 or more", "Give counts.")
+        refuse(
+            (value < 0) | (value != np.round(value)),
+            f"{name} is no whole number of 0 or more",
+            "Give counts.",
+        )
     for metric in PATCH_METRICS:
         n, total = frame[metric.count].to_numpy(), frame[metric.total].to_numpy()
         slack = _TOLERANCE * np.maximum(n, 1.0)
@@ -366,7 +370,7 @@ def _parts(frame: pd.DataFrame, part_keys: list[str], where: str) -> pd.DataFram
 def _own(frame: pd.DataFrame, folds: Folds, where: str) -> bool:
     if folds not in ("all", "own"):
         raise unknown_name("value of --folds", folds, ["all", "own"])
-    if folds == "own" or frame[FOLD].nunique() == 1:
+    if folds == "own" or len(set(frame[FOLD])) == 1:
         return folds == "own"
     per_slide = frame.groupby([MODEL, CASE])[FOLD].nunique()
     if (per_slide == 1).all():
@@ -387,8 +391,10 @@ def _completed(
     f = pd.Index(fold_names).get_indexer(pd.Index(frame[FOLD]))
     p = _codes(frame, parts[part_keys])
     shape = (len(variants), len(fold_names), len(parts))
-    present = np.zeros(shape, dtype=bool)
+    present: npt.NDArray[np.bool_] = np.zeros(shape, dtype=bool)
     present[v, f, p] = True
+    trained = np.asarray(present.any(axis=2))[:, :, None]
+    scored = np.asarray(present.any(axis=1))[:, None, :]
     count: dict[str, FloatArray] = {}
     total: dict[str, FloatArray] = {}
     square: dict[str, FloatArray | None] = {}
@@ -397,22 +403,23 @@ def _completed(
     for metric in PATCH_METRICS:
         n = np.zeros(shape)
         n[v, f, p] = frame[metric.count].to_numpy()
-        most = n.max(axis=(0, 1))
-        gap = most - n
+        most = np.asarray(n.max(axis=(0, 1)))
+        gap = np.where(trained, most - n, 0.0)
         if own:
-            gap = np.where(present | ~present.any(axis=1)[:, None, :], gap, 0.0)
-        values = np.full(shape, np.nan) if own else np.zeros(shape)
+            gap = np.where(present | ~scored, gap, 0.0)
+        blank = np.full(shape, np.nan) if own else np.where(trained, np.zeros(shape), np.nan)
+        values = blank.copy()
         values[v, f, p] = frame[metric.total].to_numpy()
         values = values + np.where(np.isfinite(values), metric.worst * gap, 0.0)
         count[metric.name], total[metric.name] = most, values
         square[metric.name] = None
         if metric.square in frame.columns:
-            squares = np.full(shape, np.nan) if own else np.zeros(shape)
+            squares = blank.copy()
             squares[v, f, p] = frame[metric.square].to_numpy()
             square[metric.name] = squares + np.where(np.isfinite(squares), metric.worst**2 * gap, 0.0)
         lost += _lost(gap, present, own=own)
-        expected += most.sum() * (1 if own else len(fold_names))
-    missing = ~present if not own else ~present.any(axis=1)[:, None, :]
+        expected += most.sum() * (1 if own else trained[:, :, 0].sum(axis=1))
+    missing = ~scored if own else ~present & trained
     coverage = _coverage(variants, parts, missing, lost, expected)
     made = PatchScores(
         parts=parts,
@@ -424,7 +431,8 @@ def _completed(
         coverage=coverage,
         own_folds=own,
     )
-    warnings = (*_coverage_warnings(coverage), *_fold_warnings(frame, made))
+    short = [] if own else _missing_folds(variants, trained[:, :, 0])
+    warnings = (*_coverage_warnings(coverage), *short, *_fold_warnings(frame, made))
     return PatchScores(**{**_fields(made), "warnings": warnings})
 
 
@@ -466,7 +474,7 @@ def _coverage(
             Coverage(
                 model=str(model),
                 rows=int(missing[at].sum()),
-                slides=int(len(set(cases[absent]))),
+                slides=len(set(cases[absent])),
                 patches=int(lost[at].sum()),
                 expected=int(expected[at].sum()),
             )
@@ -491,10 +499,24 @@ def _coverage_warnings(coverage: tuple[Coverage, ...]) -> list[str]:
     ]
 
 
+def _missing_folds(variants: pd.DataFrame, trained: npt.NDArray[np.bool_]) -> list[str]:
+    """Name models with fewer folds than the others: their average is over the folds that they have."""
+    folds = {str(name): int(n) for name, n in zip(variants[MODEL], trained.sum(axis=1), strict=True)}
+    short = [f"{name}: {n} of {trained.shape[1]}" for name, n in folds.items() if n < trained.shape[1]]
+    if not short:
+        return []
+    more = f"; and {len(short) - _LISTED} more" if len(short) > _LISTED else ""
+    return [
+        f"{len(short)} models have fewer folds than there are, and are averaged over theirs: "
+        f"{'; '.join(short[:_LISTED])}{more}."
+    ]
+
+
 def _fold_warnings(frame: pd.DataFrame, made: PatchScores) -> list[str]:
-    """Name folds that have no tumour patch of an ID or OOD slide at all."""
-    scored = frame.groupby([MODEL, FOLD], sort=False)["n_tumour"].sum()
-    bare = [f"{model}, fold {fold}" for (model, fold), n in scored.items() if n == 0]
+    """Name folds that have no tumour patch at all."""
+    scored = frame.groupby([MODEL, FOLD], sort=False, as_index=False)["n_tumour"].sum()
+    none = scored[scored["n_tumour"] == 0]
+    bare = [f"{model}, fold {fold}" for model, fold in zip(none[MODEL], none[FOLD], strict=True)]
     if not bare or not made.count[DICE.name].any():
         return []
     listed = "; ".join(bare[:_LISTED]) + (f"; and {len(bare) - _LISTED} more" if len(bare) > _LISTED else "")

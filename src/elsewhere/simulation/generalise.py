@@ -60,14 +60,16 @@ class DomainsCell:
 
 def _world(internal: int, external: int, **more: object) -> PatchWorld:
     base = PatchWorld(internal=internal, external=external, models=1, model_spread=0.0)
-    return PatchWorld(**{**vars(base), **more})  # type: ignore[arg-type]
+    return PatchWorld(**{**vars(base), **more})
 
 
 SIZES = ((12, 12), (40, 20), (169, 68))
 CELLS: tuple[DomainsCell, ...] = (
     *(DomainsCell(world=_world(*size, drop=0.3, fpr_ratio=1.5), name="a drop") for size in SIZES),
     *(
-        DomainsCell(world=_world(*size, drop=0.3, fpr_ratio=1.5, slides_per_patient=SLIDES_PER_PATIENT), name="a drop")
+        DomainsCell(
+            world=_world(*size, drop=0.3, fpr_ratio=1.5, slides_per_patient=SLIDES_PER_PATIENT), name="a drop"
+        )
         for size in SIZES[1:]
     ),
     *(
@@ -130,7 +132,9 @@ def count_hits(cell: DomainsCell, replicates: int) -> dict[str, tuple[int, int]]
         external = (scores.parts["domain"] == "OOD").to_numpy()
         for metric in (DICE, FPR):
             first, second = _sides(scores, metric, external)
-            resampling = Resampling(key="generalise", seed=replicate, resamples=0 if cell.better else RESAMPLES)
+            resampling = Resampling(
+                key="generalise", seed=replicate, resamples=0 if cell.better else RESAMPLES
+            )
             made = compare_many(first, second, skewed=metric.skewed, resampling=resampling)
             if cell.better:
                 _count_below(tally, cell, metric, made)
@@ -159,11 +163,11 @@ def _count_covered(
     name = metric.name
     tally.add(f"{name}: {BY_PATIENT}", bool(made.lo[0] <= truth <= made.hi[0]))
     tally.add(f"{name}: {BOOTSTRAP}", bool(made.bootstrap_lo[0] <= truth <= made.bootstrap_hi[0]))
-    a, b = (
-        GroupSummary(mean=float(x[0].mean()), sd=float(x[0].std(ddof=1)), n=x.shape[1]) for x in folds
-    )
+    a, b = (GroupSummary(mean=float(x[0].mean()), sd=float(x[0].std(ddof=1)), n=x.shape[1]) for x in folds)
     test = welch_tost(a, b, low=-1.0, high=1.0)
-    tally.add(f"{name}: {BY_FOLD}", test.lo is not None and test.hi is not None and test.lo <= truth <= test.hi)
+    tally.add(
+        f"{name}: {BY_FOLD}", test.lo is not None and test.hi is not None and test.lo <= truth <= test.hi
+    )
     if metric is FPR:
         inside = np.log(made.ratio_lo[0]) <= log_ratio <= np.log(made.ratio_hi[0])
         tally.add(f"{name} ratio: {BY_PATIENT}", bool(inside))
@@ -207,7 +211,9 @@ def domain_promises(
 def _promise(cell: DomainsCell, name: str, hit: int, runs: int) -> Promise:
     metric, _, what = name.partition(": ")
     if cell.better:
-        return judge_rate(f"verdict BELOW, {metric}", cell.setting, kind="level", nominal=ALPHA, hits=hit, runs=runs)
+        return judge_rate(
+            f"verdict BELOW, {metric}", cell.setting, kind="level", nominal=ALPHA, hits=hit, runs=runs
+        )
     kept = what == BY_PATIENT and metric in cell.promised
     nominal = LEVEL if kept else None
     event = f"{100 * LEVEL:g} % interval covers, {name}"

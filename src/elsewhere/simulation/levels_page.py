@@ -148,7 +148,18 @@ def _promises(title: str, text: str, rows: Sequence[Promise]) -> list[str]:
     return lines
 
 
-PARTS = ("claims", "fairness", "sites", "odds", "power", "new-hospital", "planted", "chance", "readers", "domains")
+PARTS = (
+    "claims",
+    "fairness",
+    "sites",
+    "odds",
+    "power",
+    "new-hospital",
+    "planted",
+    "chance",
+    "readers",
+    "domains",
+)
 """Parts of this page that `elsewhere coverage --only` can run."""
 
 
@@ -246,17 +257,17 @@ def levels_page(
             ),
         )
     if wanted("domains"):
-        worlds = DOMAIN_CELLS[::3] if quick else DOMAIN_CELLS
-        simulated = iter(range(1, len(worlds) + 1))
+        domains = DOMAIN_CELLS[::3] if quick else DOMAIN_CELLS
+        simulated = iter(range(1, len(domains) + 1))
 
         def domain_cell_done(_: object) -> None:
-            say(f"two domains, cell {next(simulated)} of {len(worlds)}")
+            say(f"two domains, cell {next(simulated)} of {len(domains)}")
 
         lines += _promises(
             "Many models at two domains",
             DOMAINS,
             domain_promises(
-                replicates=replicates, cells=worlds, processes=thread_count(), progress=domain_cell_done
+                replicates=replicates, cells=domains, processes=thread_count(), progress=domain_cell_done
             ),
         )
     return "\n".join(lines) + "\n"

@@ -129,7 +129,11 @@ class SideSums:
         n, models = self.n_patients, self.total.shape[0]
         a, b = self.total.T, self.count[:, None]
         sums = weights @ np.hstack([a, a * a, a * b, b, b * b])
-        top, squares, products = sums[:, :models], sums[:, models : 2 * models], sums[:, 2 * models : 3 * models]
+        top, squares, products = (
+            sums[:, :models],
+            sums[:, models : 2 * models],
+            sums[:, 2 * models : 3 * models],
+        )
         with np.errstate(invalid="ignore", divide="ignore"):
             bottom = sums[:, -2:-1]
             value = top / bottom
@@ -248,7 +252,8 @@ def compare_many(
         lo, hi = _log_limits(v1, s1, n1, v2, s2, n2, alpha)
         no_interval |= zero
         reasons = [
-            reason or ("no false positive in one of the domains, so that a rate of 0 has no interval" if z else "")
+            reason
+            or ("no false positive in one of the domains, so that a rate of 0 has no interval" if z else "")
             for reason, z in zip(reasons, zero, strict=True)
         ]
     else:
@@ -297,7 +302,13 @@ def _reasons(internal: SideSums, external: SideSums, models: int, what: str) -> 
 
 
 def _log_limits(
-    v1: FloatArray, s1: FloatArray, n1: FloatArray, v2: FloatArray, s2: FloatArray, n2: FloatArray, alpha: float
+    v1: FloatArray,
+    s1: FloatArray,
+    n1: FloatArray,
+    v2: FloatArray,
+    s2: FloatArray,
+    n2: FloatArray,
+    alpha: float,
 ) -> tuple[FloatArray, FloatArray]:
     """MOVER of the limits of both rates, each a t interval of its logarithm."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):

@@ -64,7 +64,9 @@ class Ensemble:
 
 
 def _ensemble(name: str, rule: str, members: Sequence[str], *, chosen: bool = False) -> Ensemble:
-    return Ensemble(name=name, rule=rule, members=tuple(members), is_and=is_and(members), chosen_on_data=chosen)
+    return Ensemble(
+        name=name, rule=rule, members=tuple(members), is_and=is_and(members), chosen_on_data=chosen
+    )
 
 
 def study_ensembles(
@@ -98,10 +100,17 @@ def study_ensembles(
     """
     passing = {*on_tumour, *on_normal}
     others = [name for name in models if name not in passing]
-    drawn = sorted(rng.choice(len(others), size=min(size, len(others)), replace=False).tolist()) if others else []
+    drawn = (
+        sorted(rng.choice(len(others), size=min(size, len(others)), replace=False).tolist()) if others else []
+    )
     lost = [others[i] for i in drawn]
     rows = [
-        _ensemble(EITHER, "equivalent on tumour or on normal patches", [m for m in models if m in passing], chosen=True),
+        _ensemble(
+            EITHER,
+            "equivalent on tumour or on normal patches",
+            [m for m in models if m in passing],
+            chosen=True,
+        ),
         _ensemble(
             f"Non-Generalising ({len(lost)})",
             f"drawn at random among the {len(others)} that are equivalent on neither",
@@ -114,8 +123,12 @@ def study_ensembles(
             [m for m in models if m in on_tumour and m in on_normal],
             chosen=True,
         ),
-        _ensemble(ON_TUMOUR, "equivalent on tumour patches", [m for m in models if m in on_tumour], chosen=True),
-        _ensemble(ON_NORMAL, "equivalent on normal patches", [m for m in models if m in on_normal], chosen=True),
+        _ensemble(
+            ON_TUMOUR, "equivalent on tumour patches", [m for m in models if m in on_tumour], chosen=True
+        ),
+        _ensemble(
+            ON_NORMAL, "equivalent on normal patches", [m for m in models if m in on_normal], chosen=True
+        ),
     ]
     parsed = {name: found for name in models if (found := _NAME.match(name))}
     shares = sorted(
@@ -204,7 +217,12 @@ def ensembles_of(scores: PatchScores, domains: Domains, options: GeneraliseOptio
     def chosen_on(parts: BoolArray) -> tuple[list[str], list[str]]:
         found = [
             passing_models(
-                scores, metric, domains, parts, margin=options.margins.get(metric.name, STUDY), alpha=options.alpha
+                scores,
+                metric,
+                domains,
+                parts,
+                margin=options.margins.get(metric.name, STUDY),
+                alpha=options.alpha,
             )
             for metric in PATCH_METRICS
         ]
@@ -261,12 +279,16 @@ def _against_null(
             sides_of(scores, metric, replace(domains, external=domains.external & parts), parts)[1].value
             for _, parts in chosen
         ]
-        mine = float(np.mean([v[[number[m] for m in members]].mean() for v, (members, _) in zip(values, chosen, strict=True)]))
+        mine = float(
+            np.mean(
+                [
+                    v[[number[m] for m in members]].mean()
+                    for v, (members, _) in zip(values, chosen, strict=True)
+                ]
+            )
+        )
         null = np.mean(
-            [
-                _random_means(v, len(members), rng)
-                for v, (members, _) in zip(values, chosen, strict=True)
-            ],
+            [_random_means(v, len(members), rng) for v, (members, _) in zip(values, chosen, strict=True)],
             axis=0,
         )
         better = null >= mine - 1e-12 if metric.higher_is_better else null <= mine + 1e-12

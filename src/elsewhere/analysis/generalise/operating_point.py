@@ -56,7 +56,8 @@ def carry_thresholds(
     rows = []
     thresholds = scores.variants[THRESHOLD].to_numpy(dtype=float)
     sets = {
-        model: tuple(sorted(thresholds[(scores.variants[MODEL] == model).to_numpy()])) for model in scores.models
+        model: tuple(sorted(thresholds[(scores.variants[MODEL] == model).to_numpy()]))
+        for model in scores.models
     }
     usual = max(sets.values(), key=len)
     odd = [model for model, found in sets.items() if found != usual]
@@ -131,9 +132,7 @@ class _Drawn:
 def _shared_draws(sides: tuple[SideSums, SideSums], resampling: Resampling) -> tuple[FloatArray, FloatArray]:
     """Both metrics under the same draws of the patients who have patches of either kind."""
     people = sorted({*sides[0].patients, *sides[1].patients})
-    everyone = SideSums(
-        patients=tuple(people), total=np.zeros((1, len(people))), count=np.ones(len(people))
-    )
+    everyone = SideSums(patients=tuple(people), total=np.zeros((1, len(people))), count=np.ones(len(people)))
     weights = draw_side(everyone, resampling)
     number = {name: i for i, name in enumerate(people)}
     first, second = (side.under(weights[:, [number[name] for name in side.patients]])[0] for side in sides)

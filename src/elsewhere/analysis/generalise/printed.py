@@ -145,7 +145,12 @@ def _decimals(texts: pd.Series) -> int:
 
 
 def _kind(
-    frame: pd.DataFrame, kind: str, names: list[str], margins: dict[str, float | str], alpha: float, where: str
+    frame: pd.DataFrame,
+    kind: str,
+    names: list[str],
+    margins: dict[str, float | str],
+    alpha: float,
+    where: str,
 ) -> PrintedKind:
     metric = KINDS.get(kind.lower())
     if metric is None:
@@ -175,8 +180,11 @@ def _kind(
     study = study_margin(d) if given == "study" else None
     margin = round(study.value, digits) if study is not None else float(given)
     p = _p(frame, f"{kind}_p", where)
+    printed_p = frame.get(f"{kind}_p", pd.Series([""] * len(names), dtype="string"))
+    bound = printed_p.fillna("").str.strip().str.startswith("<").tolist()
     rows = tuple(
         _row(names[i], metric, (d[i], lo[i], hi[i]), p[i], margin=margin, half=slack / 2, alpha=alpha)
+        | {"p_is_bound": bound[i]}
         for i in range(len(names))
     )
     return PrintedKind(kind=kind, metric=metric, margin=margin, study=study, rows=rows)
@@ -190,7 +198,9 @@ def _p(frame: pd.DataFrame, column: str, where: str) -> list[float | None]:
     beyond = np.flatnonzero((values < 0) | (values > 1))
     if beyond.size:
         raise UserError(
-            f"{column} is no p value", where=f"{where}, rows {name_rows((beyond + 1).tolist())}", fix="Between 0 and 1."
+            f"{column} is no p value",
+            where=f"{where}, rows {name_rows((beyond + 1).tolist())}",
+            fix="Between 0 and 1.",
         )
     return [None if np.isnan(value) else float(value) for value in values]
 

@@ -63,7 +63,9 @@ def parse_rule(text: str, *, option: str) -> tuple[str, tuple[str, ...]]:
     found = tuple(part.strip() for part in values.split(",") if part.strip())
     if not sign or not column.strip() or not found:
         raise UserError(
-            f"'{text}' is not COLUMN=VALUE", where=option, fix=f"Write e.g. {option} site=RUMC or {option} site=A,B."
+            f"'{text}' is not COLUMN=VALUE",
+            where=option,
+            fix=f"Write e.g. {option} site=RUMC or {option} site=A,B.",
         )
     return column.strip(), found
 
@@ -88,35 +90,42 @@ def domains_of(
         UserError: A column or value is not there, a slide or a patient is on both sides, or a side is empty.
     """
     if internal is None and external is None:
-        if DOMAIN not in scores.parts.columns:
-            raise UserError(
-                "it is not known which slides are internal (ID) and which external (OOD)",
-                fix="Add a column `domain` with ID or OOD, or give --id COLUMN=VALUE and --ood COLUMN=VALUE.",
-            )
-        word = scores.parts[DOMAIN].astype(str).str.lower()
-        first, second = (word.isin(words).to_numpy(dtype=bool) for words in (ID_WORDS, OOD_WORDS))
-        odd = sorted(set(scores.parts[DOMAIN].astype(str)[~first & ~second & (word != "")]))
-        if odd:
-            raise UserError(
-                f"column domain holds '{odd[0]}'",
-                fix="Use ID and OOD (or internal and external), or give --id COLUMN=VALUE and --ood COLUMN=VALUE.",
-            )
-        rule = "the column `domain` of the table"
-    else:
-        first = None if internal is None else _chosen(scores, internal)
-        second = None if external is None else _chosen(scores, external)
-        names = [
-            f"{name} {column} = {' or '.join(values)}"
-            for name, given in (("internal:", internal), ("external:", external))
-            if given is not None
-            for column, values in (given,)
-        ]
-        rule = "; ".join(names)
-        if first is None or second is None:
-            rest = ~(second if first is None else first)  # type: ignore[operator]
-            first, second = (rest if first is None else first), (rest if second is None else second)
-            rule += "; all other slides are on the other side"
+        return _by_domain(scores)
+    first = None if internal is None else _chosen(scores, internal)
+    second = None if external is None else _chosen(scores, external)
+    names = [
+        f"{name} {given[0]} = {' or '.join(given[1])}"
+        for name, given in (("internal:", internal), ("external:", external))
+        if given is not None
+    ]
+    rule = "; ".join(names)
+    if first is None and second is not None:
+        first = ~second
+        rule += "; all other slides are internal"
+    elif second is None and first is not None:
+        second = ~first
+        rule += "; all other slides are external"
+    if first is None or second is None:
+        return _by_domain(scores)
     return _checked(scores, first, second, rule)
+
+
+def _by_domain(scores: PatchScores) -> Domains:
+    """Divide the slides by the words of the column `domain`."""
+    if DOMAIN not in scores.parts.columns:
+        raise UserError(
+            "it is not known which slides are internal (ID) and which external (OOD)",
+            fix="Add a column `domain` with ID or OOD, or give --id COLUMN=VALUE and --ood COLUMN=VALUE.",
+        )
+    word = scores.parts[DOMAIN].astype(str).str.lower()
+    first, second = (word.isin(words).to_numpy(dtype=bool) for words in (ID_WORDS, OOD_WORDS))
+    odd = sorted(set(scores.parts[DOMAIN].astype(str)[~first & ~second & (word != "")]))
+    if odd:
+        raise UserError(
+            f"column domain holds '{odd[0]}'",
+            fix="Use ID and OOD (or internal and external), or give --id COLUMN=VALUE and --ood COLUMN=VALUE.",
+        )
+    return _checked(scores, first, second, "the column `domain` of the table")
 
 
 def _chosen(scores: PatchScores, rule: tuple[str, tuple[str, ...]]) -> npt.NDArray[np.bool_]:
@@ -135,7 +144,9 @@ def _checked(
 ) -> Domains:
     if (first & second).any():
         raise UserError(
-            f"{int((first & second).sum())} slides are internal and external", where=rule, fix="Choose disjoint values."
+            f"{int((first & second).sum())} slides are internal and external",
+            where=rule,
+            fix="Choose disjoint values.",
         )
     patients = scores.parts[PATIENT].astype(str).to_numpy()
     shared = sorted(set(patients[first]) & set(patients[second]))
@@ -150,9 +161,7 @@ def _checked(
         if not side.any():
             raise UserError(f"no slide is {name}", where=rule, fix="Check the names of the domains.")
     cases = scores.parts["case_id"].to_numpy()
-    return Domains(
-        internal=first, external=second, rule=rule, neither=int(len(set(cases[~first & ~second])))
-    )
+    return Domains(internal=first, external=second, rule=rule, neither=len(set(cases[~first & ~second])))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,5 +247,7 @@ def _number(text: str) -> float:
             f"--margin '{text}' is not a number", fix="Such as 0.05, dice=0.05, or the word study."
         ) from problem
     if not 0 < value < math.inf:
-        raise UserError(f"the margin is {text}", fix="Declare the largest difference that would not matter, above 0.")
+        raise UserError(
+            f"the margin is {text}", fix="Declare the largest difference that would not matter, above 0."
+        )
     return value

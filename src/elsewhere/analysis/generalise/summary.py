@@ -77,7 +77,9 @@ def judge_models(
     if THRESHOLD in scores.variants.columns and len(scores.variants) > len(scores.models):
         scores, carried = carry_thresholds(scores, domains, resampling, alpha=options.alpha)
     cells = list(cells_of(scores, domains, options, resampling))
-    rows = [row for cell in cells for row in rows_of(cell, scores.variants, ratio_margin=options.ratio_margin)]
+    rows = [
+        row for cell in cells for row in rows_of(cell, scores.variants, ratio_margin=options.ratio_margin)
+    ]
     part: dict[str, Any] = {
         "domains": domains.rule,
         "models": model_verdicts(rows, scores.models),
@@ -103,7 +105,9 @@ def judge_models(
     if options.ensembles:
         part["ensembles"] = ensembles_of(scores, domains, options)
     ids = [*scores.parts[CASE].astype(str), *scores.parts[PATIENT].astype(str)]
-    return _judged(part, _counts(scores, domains), _warnings(scores, domains, cells, options), ids, source, options)
+    return _judged(
+        part, _counts(scores, domains), _warnings(scores, domains, cells, options), ids, source, options
+    )
 
 
 def judge_printed(
@@ -176,7 +180,8 @@ def _tables(part: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
         "operating_points": part.get("operating_points"),
         "against_reference": part.get("against_reference"),
         "ensembles": [
-            {**row, "members": "; ".join(row["members"])} for row in (part.get("ensembles") or {}).get("rows", ())
+            {**row, "members": "; ".join(row["members"])}
+            for row in (part.get("ensembles") or {}).get("rows", ())
         ],
     }
     return {f"{name}.csv": pd.DataFrame(rows) for name, rows in tables.items() if rows}

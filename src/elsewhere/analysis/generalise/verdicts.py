@@ -113,7 +113,9 @@ class ByFold:
     reason: str = ""
 
 
-def by_fold(internal: FloatArray, external: FloatArray, *, margin: float | str | None, alpha: float) -> ByFold:
+def by_fold(
+    internal: FloatArray, external: FloatArray, *, margin: float | str | None, alpha: float
+) -> ByFold:
     """Test every model by fold.
 
     Args:
@@ -125,7 +127,7 @@ def by_fold(internal: FloatArray, external: FloatArray, *, margin: float | str |
     Returns:
         The tests.
     """
-    models, folds = internal.shape
+    models = internal.shape[0]
     first, second = _groups(internal), _groups(external)
     differences = np.array(
         [
@@ -138,9 +140,13 @@ def by_fold(internal: FloatArray, external: FloatArray, *, margin: float | str |
     width = study.value if study is not None else margin
     if not isinstance(width, float | int) or width <= 0:
         reason = "fewer than two models have a difference, so that no margin can be made from the data"
-        return ByFold(tests=(None,) * models, margin=None, study=None, reason=reason if margin == STUDY else "")
+        return ByFold(
+            tests=(None,) * models, margin=None, study=None, reason=reason if margin == STUDY else ""
+        )
     tests = tuple(
-        None if a is None or b is None else welch_tost(a, b, low=-float(width), high=float(width), alpha=alpha)
+        None
+        if a is None or b is None
+        else welch_tost(a, b, low=-float(width), high=float(width), alpha=alpha)
         for a, b in zip(first, second, strict=True)
     )
     short = "a test by fold needs two folds with such patches in both domains"
@@ -278,7 +284,9 @@ def _row(cell: Cell, i: int, variant: Mapping[str, Any], ratio_margin: float) ->
     made, metric = cell.differences, cell.metric
     up = metric.higher_is_better
     lo, hi = float(made.lo[i]), float(made.hi[i])
-    reason = made.reason[i] or (None if cell.margin is not None else cell.folds.reason or "no margin was declared")
+    reason = made.reason[i] or (
+        None if cell.margin is not None else cell.folds.reason or "no margin was declared"
+    )
     judged = judge(lo, hi, cell.margin or math.nan, higher_is_better=up, reason=reason)
     row: dict[str, Any] = {
         **{key: _plain(value) for key, value in variant.items()},
@@ -323,7 +331,9 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _for_all(made: ManyDifferences, i: int, margin: float | None, judged: Judgement, *, up: bool) -> bool | None:
+def _for_all(
+    made: ManyDifferences, i: int, margin: float | None, judged: Judgement, *, up: bool
+) -> bool | None:
     """Whether the model is non-inferior with a limit that holds for all models at once."""
     if margin is None or judged.word is Verdict.NOT_ASSESSED:
         return None
@@ -418,7 +428,9 @@ def model_verdicts(rows: Sequence[Mapping[str, Any]], models: Sequence[str]) -> 
     """
     out = []
     for model in models:
-        mine = [row for row in rows if row["model"] == model and row["stratum"] == ALL and not row["stratum_of"]]
+        mine = [
+            row for row in rows if row["model"] == model and row["stratum"] == ALL and not row["stratum_of"]
+        ]
         words = {row["metric"]: row["verdict"] for row in mine}
         fine = [row["non_inferior"] for row in mine]
         out.append(

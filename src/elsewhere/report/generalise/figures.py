@@ -34,10 +34,14 @@ def generalise_figures(data: Prepared) -> list[FigureSpec]:
         mine = [row for row in rows if row.get("metric") == metric][:MOST_MODELS]
         label = LABELS.get(metric, metric)
         specs.append(
-            _forest(f"generalise-{metric}", f"{label}: external {MINUS} internal, by patient", mine, "difference")
+            _forest(
+                f"generalise-{metric}", f"{label}: external {MINUS} internal, by patient", mine, "difference"
+            )
         )
         if any(as_float(row.get("ratio_lo")) is not None for row in mine):
-            specs.append(_forest(f"generalise-{metric}-ratio", f"{label}: external / internal", mine, "ratio"))
+            specs.append(
+                _forest(f"generalise-{metric}-ratio", f"{label}: external / internal", mine, "ratio")
+            )
         if any(as_float(row.get("fold_lo")) is not None for row in mine):
             title = f"{label}: internal {MINUS} external, by fold (the study's test)"
             specs.append(_forest(f"generalise-{metric}-fold", title, mine, "fold"))
@@ -82,7 +86,11 @@ def _of_fold(row: Mapping[str, Any]) -> str:
 
 def _printed(kind: dict[str, Any]) -> FigureSpec:
     rows = [
-        {**row, "value": row.get("difference"), "verdict": "EQUIVALENT" if row.get("equivalent") else "INCONCLUSIVE"}
+        {
+            **row,
+            "value": row.get("difference"),
+            "verdict": "EQUIVALENT" if row.get("equivalent") else "INCONCLUSIVE",
+        }
         for row in kind.get("rows") or []
     ]
     return FigureSpec(

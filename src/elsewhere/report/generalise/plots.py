@@ -12,7 +12,17 @@ from elsewhere.report.page.numbers import as_float
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_RATIO_TICKS = (0.05, 0.1, 0.2, 0.33, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20)
 _ROW, _NARROW_ROW, _MANY = 0.27, 0.15, 45
+
+
+def _ratio_range(rows: Sequence[Mapping[str, Any]], margin: float | None) -> tuple[float, float]:
+    """A range that holds the margins and the intervals, at most 25 times each way."""
+    ends = [as_float(row.get(key)) for row in rows for key in ("value", "lo", "hi")]
+    away = [max(end, 1 / end) for end in ends if end is not None and end > 0]
+    reach = min(max([*away, margin or 1.5]) * 1.1, 25.0)
+    low = min([end for end in ends if end is not None and end > 0] + [1 / (margin or 1.5)]) / 1.1
+    return max(low, 1 / reach), reach
 
 
 def models_forest(
@@ -41,9 +51,11 @@ def models_forest(
     axes.axvline(neutral, color=pal.ink, linewidth=0.9)
     if neutral == 1.0:
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_formatter("{x:g}")
-        axes.tick_params(axis="x", which="minor", labelsize=9)
+        axes.set_xticks(_RATIO_TICKS, [f"{tick:g}" for tick in _RATIO_TICKS])
+        axes.set_xticks([], minor=True)
+        axes.set_xlim(*_ratio_range(rows, margin))
+    else:
+        axes.locator_params(axis="x", nbins=5)
     if margin is not None:
         for edge in (margin, 1 / margin) if neutral == 1.0 else (-margin, margin):
             axes.axvline(edge, color=pal.muted, linewidth=1.1, linestyle=(0, (4, 3)))

@@ -21,7 +21,7 @@ from elsewhere.report.page.blocks import (
     text,
 )
 from elsewhere.report.page.figures import Specs, picture
-from elsewhere.report.page.numbers import MINUS, as_float, count, number
+from elsewhere.report.page.numbers import MINUS, as_float, count, number, signed
 from elsewhere.report.result.prepare import Prepared
 
 Row = Mapping[str, Any]
@@ -49,61 +49,70 @@ def model_verdicts(data: Prepared, specs: Specs) -> Section | None:
             blocks.append(Pair(pictures=drawn))
     for metric in dict.fromkeys(str(row.get("metric")) for row in rows):
         mine = [row for row in rows if row.get("metric") == metric and not row.get("stratum_of")]
-        blocks.append(_table(f"generalise-{metric}", LABELS.get(metric, metric), mine))
+        label = LABELS.get(metric, metric)
+        blocks.append(_table(f"generalise-{metric}", label, mine))
+        caption = f"{label}: power, all models at once, bootstrap"
+        blocks.append(Fold(summary=caption, blocks=[_power(f"generalise-{metric}", caption, mine)]))
     if part.get("multiplicity"):
         blocks.append(Note(text=str(part["multiplicity"])))
     level = f"{100 * (1 - 2 * (as_float(part.get('alpha')) or 0.05)):g} %"
     counted = "Each patch counts once." if part.get("weight") != "slides" else "Each slide counts once."
     lead = (
         f"External {MINUS} internal, averaged over {count(part.get('folds'))} folds, with {level} intervals over patients. "
-        f"{counted} Domains: {part.get('domains')}."
+        f"{counted} {_size(data)} Domains: {part.get('domains')}."
     )
     return Section(id="generalise", title="Verdicts by patient", short="Verdicts", lead=lead, blocks=blocks)
+
+
+def _size(data: Prepared) -> str:
+    counts = data.part("counts")
+    sides = [
+        f"{side}: {count(counts.get(f'{side}_slides'))} slides of {count(counts.get(f'{side}_patients'))} patients"
+        for side in ("internal", "external")
+    ]
+    return f"{count(counts.get('models'))} models; {'; '.join(sides)}."
 
 
 def _rows(part: Row) -> list[Row]:
     return [row for row in part.get("rows") or [] if isinstance(row, dict)]
 
 
-def _verdict(row: Row, key: str = "verdict") -> Cell:
-    word = str(row.get(key) or "")
-    fine = row.get("non_inferior" if key == "verdict" else "ratio_non_inferior")
-    sub = str(row.get("reason") or "") if word == "NOT ASSESSED" else ""
-    if word == "INCONCLUSIVE" and fine:
-        sub = "non-inferior"
-    return text(word, sub=sub)
+def _verdict(row: Row) -> Cell:
+    word = str(row.get("verdict") or "")
+    parts = [str(row.get("reason") or "")] if word == "NOT ASSESSED" else []
+    if word == "INCONCLUSIVE" and row.get("non_inferior"):
+        parts.append("non-inferior")
+    if row.get("ratio_verdict"):
+        fine = row.get("ratio_non_inferior") and row["ratio_verdict"] == "INCONCLUSIVE"
+        parts.append(f"ratio: {row['ratio_verdict']}" + (", non-inferior" if fine else ""))
+    return text(word, sub="; ".join(part for part in parts if part))
 
 
 def _estimate(row: Row, value: str, lo: str, hi: str) -> Cell:
     return estimate({"value": row.get(value), "lo": row.get(lo), "hi": row.get(hi)}, sign=value != "ratio")
 
 
-def _table(name: str, caption: str, rows: Sequence[Row], *, strata: bool = False) -> Table:
+def _table(name: str, caption: str, rows: Sequence[Row]) -> Table:
     ratio = any("ratio" in row for row in rows)
     standard = any(as_float(row.get("standardised_difference")) is not None for row in rows)
+    digits = 4 if ratio else 3
     body = []
     for row in rows:
-        body.append(
-            [
-                text(row.get("model"), sub=f"{row.get('stratum_of')} {row.get('stratum')}" if strata else ""),
-                num(row.get("internal"), sub=_sd(row, "internal_sd")),
-                num(row.get("external"), sub=_sd(row, "external_sd")),
-                _estimate(row, "difference", "lo", "hi"),
-                num(row.get("margin")),
-                _verdict(row),
-                num(row.get("smallest_provable_margin")),
-                pct(row.get("power_at_margin"), 0),
-                *([_estimate(row, "ratio", "ratio_lo", "ratio_hi"), _verdict(row, "ratio_verdict")] if ratio else []),
-                *(
-                    [
-                        _estimate(row, "standardised_difference", "standardised_lo", "standardised_hi"),
-                        num(row.get("from_case_mix")),
-                    ]
-                    if standard
-                    else []
-                ),
-            ]
-        )
+        cells = [
+            text(row.get("model")),
+            num(row.get("internal"), digits),
+            num(row.get("external"), digits),
+            _estimate(row, "difference", "lo", "hi"),
+            *([_estimate(row, "ratio", "ratio_lo", "ratio_hi")] if ratio else []),
+            _verdict(row),
+        ]
+        if standard:
+            cells.append(_estimate(row, "standardised_difference", "standardised_lo", "standardised_hi"))
+        body.append(cells)
+    margin = as_float(rows[0].get("margin")) if rows else None
+    margins = "" if margin is None else f"Margin {number(margin)}"
+    if ratio and rows:
+        margins += f"; margin of the ratio {number(rows[0].get('ratio_margin'))}"
     return Table(
         name=name,
         caption=caption,
@@ -112,23 +121,57 @@ def _table(name: str, caption: str, rows: Sequence[Row], *, strata: bool = False
             "Internal",
             "External",
             "Difference",
-            "Margin",
+            *(["Ratio"] if ratio else []),
             "Verdict",
-            "Smallest provable margin",
-            "Power at the margin",
-            *(["Ratio", "Ratio verdict"] if ratio else []),
-            *(["At the internal mix", "From the mix"] if standard else []),
+            *(["At the internal mix"] if standard else []),
         ],
         rows=body,
         stacked=True,
-        note="SD is over patches, as papers print it. Power: the chance of EQUIVALENT at this margin where there is no "
-        "difference. " + _effective(rows),
+        note=f"{margins}. {_effective(rows)}".strip(". ") + ".",
     )
 
 
-def _sd(row: Row, key: str) -> str:
-    value = as_float(row.get(key))
-    return "" if value is None else f"SD {number(value)}"
+def _power(name: str, caption: str, rows: Sequence[Row]) -> Table:
+    """What these slides could have shown, the bootstrap, and the spread over patches."""
+    body = [
+        [
+            text(row.get("model")),
+            num(row.get("smallest_detectable_drop"), 4 if "ratio" in row else 3),
+            num(row.get("smallest_provable_margin"), 4 if "ratio" in row else 3),
+            pct(row.get("power_at_margin"), 0),
+            text(
+                "" if row.get("non_inferior_all") is None else "yes" if row.get("non_inferior_all") else "no"
+            ),
+            _bootstrap(row),
+            num(row.get("internal_sd")),
+            num(row.get("external_sd")),
+        ]
+        for row in rows
+    ]
+    return Table(
+        name=f"{name}-power",
+        caption=caption,
+        columns=[
+            "Model",
+            "Detectable drop",
+            "Provable margin",
+            "Power at the margin",
+            "Non-inferior, all at once",
+            "Bootstrap",
+            "SD internal",
+            "SD external",
+        ],
+        rows=body,
+        note="The smallest drop that would have been detected and the smallest margin that could have been proved at 80 % power; the "
+        "chance of EQUIVALENT at this margin where there is no difference; whether the model is non-inferior with a limit that holds "
+        "for all models at once; the percentile bootstrap, which is too narrow where a few slides hold most patches; the standard "
+        "deviation over patches, as papers print it.",
+    )
+
+
+def _bootstrap(row: Row) -> Cell:
+    lo, hi = as_float(row.get("bootstrap_lo")), as_float(row.get("bootstrap_hi"))
+    return text("" if lo is None or hi is None else f"{signed(lo)} to {signed(hi)}", kind="number")
 
 
 def _effective(rows: Sequence[Row]) -> str:
@@ -138,7 +181,9 @@ def _effective(rows: Sequence[Row]) -> str:
     for side in ("internal", "external"):
         values = [v for row in rows if (v := as_float(row.get(f"{side}_effective_patients"))) is not None]
         if values:
-            pairs.append(f"{side} {count(rows[0].get(f'{side}_patients'))} patients count as {min(values):.0f}")
+            pairs.append(
+                f"{side} {count(rows[0].get(f'{side}_patients'))} patients count as {min(values):.0f}"
+            )
     return f"Patches are spread unevenly: {', '.join(pairs)}." if pairs else ""
 
 
@@ -156,13 +201,16 @@ def model_strata(data: Prepared, specs: Specs) -> Section | None:
     if not rows:
         return None
     blocks: list[Any] = []
-    cells = dict.fromkeys((str(r.get("metric")), str(r.get("stratum_of")), str(r.get("stratum"))) for r in rows)
+    cells = dict.fromkeys(
+        (str(r.get("metric")), str(r.get("stratum_of")), str(r.get("stratum"))) for r in rows
+    )
     overview = []
     for metric, column, value in cells:
         mine = [
             row
             for row in rows
-            if (str(row.get("metric")), str(row.get("stratum_of")), str(row.get("stratum"))) == (metric, column, value)
+            if (str(row.get("metric")), str(row.get("stratum_of")), str(row.get("stratum")))
+            == (metric, column, value)
         ]
         words = [str(row.get("verdict")) for row in mine]
         reason = next((str(row.get("reason")) for row in mine if row.get("reason")), "")
@@ -268,7 +316,9 @@ def _printed(part: Row, specs: Specs) -> Section:
             [
                 text(row.get("model"), sub="undecidable within rounding" if row.get("undecidable") else ""),
                 _estimate(row, "difference", "lo", "hi"),
-                p_cell(row.get("p")),
+                text(f"<{number(row.get('p'))}", kind="number")
+                if row.get("p_is_bound")
+                else p_cell(row.get("p")),
                 text("yes" if row.get("equivalent") else "no"),
                 text("yes" if row.get("non_inferior") else "no"),
             ]
