@@ -20,7 +20,7 @@ from elsewhere.analysis.generalise.settings import (
 from elsewhere.analysis.generalise.summary import JudgedModels, judge_models, judge_printed
 from elsewhere.commands.output import Report
 from elsewhere.errors import EXIT_OK, UserError, check_seed, unknown_name
-from elsewhere.report.page.numbers import format_number, p_value, signed
+from elsewhere.report.page.numbers import format_number, p_value
 from elsewhere.results import write_summary_folder
 from elsewhere.scoring.patch_rows import SummedPatches, sum_patches
 from elsewhere.scoring.patch_scores import read_patch_scores
@@ -112,15 +112,16 @@ def _verdict_lines(counts: Mapping[str, int], part: Mapping[str, Any]) -> Iterat
     for row in part["by_fold"]:
         if row["tested"]:
             where = "" if not row["stratum_of"] else f", {row['stratum_of']} {row['stratum']}"
+            names = _named(row["equivalent"]) if not where else ""
             yield (
                 f"by fold (Welch TOST, the study's test), {row['metric']}{where}: equivalent {len(row['equivalent'])} of "
-                f"{row['tested']}{_named(row['equivalent'])}; non-inferior {len(row['non_inferior'])} of {row['tested']}"
+                f"{row['tested']}{names}; non-inferior {len(row['non_inferior'])} of {row['tested']}"
             )
     for row in part.get("operating_points", ()):
         yield (
             f"operating point of {row['model']}: threshold {row['threshold']:g} fixed on internal slides; external slides would "
-            f"have liked {row['best_external_threshold']:g} (Dice {signed(row['cost_dice'])}, false-positive rate "
-            f"{signed(row['cost_fpr'])} from carrying it over)"
+            f"have liked {row['best_external_threshold']:g} (Dice {_signed(row['cost_dice'])}, false-positive rate "
+            f"{_signed(row['cost_fpr'])} from carrying it over)"
         )
     for name in dict.fromkeys(row["metric"] for row in part.get("against_reference", ())):
         better = [
@@ -150,6 +151,13 @@ def _verdict_lines(counts: Mapping[str, int], part: Mapping[str, Any]) -> Iterat
         yield f"note: {part['multiplicity']}"
 
 
+def _signed(value: float | None) -> str:
+    """A difference with its sign; small ones, as of false-positive rates, with four digits."""
+    if value is None:
+        return "undefined"
+    return f"{value:+.3f}" if abs(value) >= 0.01 else f"{value:+.4f}"
+
+
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
@@ -162,9 +170,7 @@ def _row_text(row: Mapping[str, Any]) -> str:
     values = f"{format_number(row['internal']):>8s} {format_number(row['external']):>8s}"
     if row["lo"] is None:
         return f"{values}  {row['verdict']} ({row['reason']})"
-    text = (
-        f"{values}  {signed(row['difference'])} [{signed(row['lo'])}, {signed(row['hi'])}] {row['verdict']}"
-    )
+    text = f"{values}  {_signed(row['difference'])} [{_signed(row['lo'])}, {_signed(row['hi'])}] {row['verdict']}"
     if row["verdict"] == "INCONCLUSIVE" and row["non_inferior"]:
         text += ", non-inferior"
     if row.get("ratio_lo") is not None:
@@ -174,8 +180,8 @@ def _row_text(row: Mapping[str, Any]) -> str:
         )
     if row.get("standardised_lo") is not None:
         text += (
-            f"; at the internal mix {signed(row['standardised_difference'])} "
-            f"[{signed(row['standardised_lo'])}, {signed(row['standardised_hi'])}]"
+            f"; at the internal mix {_signed(row['standardised_difference'])} "
+            f"[{_signed(row['standardised_lo'])}, {_signed(row['standardised_hi'])}]"
         )
     return text
 
