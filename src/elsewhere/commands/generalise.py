@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from elsewhere.analysis.generalise.operating_point import operating_point
 from elsewhere.analysis.generalise.printed import read_printed
 from elsewhere.analysis.generalise.settings import (
     RATIO_MARGIN,
@@ -119,8 +120,8 @@ def _verdict_lines(counts: Mapping[str, int], part: Mapping[str, Any]) -> Iterat
             )
     for row in part.get("operating_points", ()):
         yield (
-            f"operating point of {row['model']}: threshold {row['threshold']:g} fixed on internal slides; external slides would "
-            f"have liked {row['best_external_threshold']:g} (Dice {_signed(row['cost_dice'])}, false-positive rate "
+            f"operating point of {row['model']}: {operating_point(row)} fixed on internal slides; external slides would have liked "
+            f"{operating_point(row, 'best_external_')} (Dice {_signed(row['cost_dice'])}, false-positive rate "
             f"{_signed(row['cost_fpr'])} from carrying it over)"
         )
     for name in dict.fromkeys(row["metric"] for row in part.get("against_reference", ())):

@@ -15,13 +15,22 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows
-from elsewhere.scoring.patch_scores import CASE, FOLD, MODEL, NUMBERS, PATCH_TYPE, PATIENT, PIXELS, THRESHOLD
+from elsewhere.scoring.patch_scores import (
+    CASE,
+    FOLD,
+    MODEL,
+    NUMBERS,
+    OPERATING_POINT,
+    PATCH_TYPE,
+    PATIENT,
+    PIXELS,
+)
 from elsewhere.tables import TableOptions, read_table, to_number
 from elsewhere.tables.identifiers import note_source
 from elsewhere.tables.options import DEFAULT
 
 TUMOUR = "tumour"
-_KEYS = (CASE, MODEL, FOLD, PATCH_TYPE, THRESHOLD)
+_KEYS = (CASE, MODEL, FOLD, PATCH_TYPE, *OPERATING_POINT)
 _SLIDE_FACTS = (PATIENT, "dataset", "site", "stage", "domain", "scanner")
 
 

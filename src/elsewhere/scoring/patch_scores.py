@@ -28,7 +28,9 @@ from elsewhere.tables.identifiers import note_ids, note_source
 from elsewhere.tables.options import DEFAULT
 
 CASE, PATIENT, MODEL, FOLD, DOMAIN = "case_id", "patient_id", "model", "fold", "domain"
-PATCH_TYPE, THRESHOLD = "patch_type", "threshold"
+PATCH_TYPE, THRESHOLD, SMALLEST_OBJECT = "patch_type", "threshold", "smallest_object_mm"
+OPERATING_POINT = (THRESHOLD, SMALLEST_OBJECT)
+"""Columns of an operating point: what is called tumour, and which objects are too small to count."""
 REQUIRED = (CASE, MODEL, "n_tumour", "sum_dice", "n_normal", "sum_fpr")
 SQUARES = ("sum_dice2", "sum_fpr2")
 PIXELS = ("tp", "fp", "fn", "tn")
@@ -118,11 +120,11 @@ class Coverage:
 class PatchScores:
     """The sums of every model and fold on the same patches; missing ones count as the worst value.
 
-    A part is a slide, or the patches of one type of it. A variant is a model, or a model at one threshold.
+    A part is a slide, or the patches of one type of it. A variant is a model, or a model at one operating point.
 
     Attributes:
         parts: One row per part: `case_id`, `patient_id`, and the columns of the slide.
-        variants: One row per variant: `model`, and `threshold` where there is one.
+        variants: One row per variant: `model`, with `threshold` and `smallest_object_mm` where there are any.
         folds: The names of the folds.
         count: Patches of each part, by metric.
         total: Sums by metric, (variants, folds, parts); NaN where a fold has slides of its own and this is none.
@@ -259,11 +261,12 @@ def read_patch_scores(
         )
     frame = _typed(frame, columns, where)
     note_ids(frame[CASE].astype(str), frame[PATIENT].astype(str))
-    keys = [CASE, MODEL, FOLD, *(name for name in (PATCH_TYPE, THRESHOLD) if name in frame.columns)]
+    points = [name for name in OPERATING_POINT if name in frame.columns]
+    keys = [CASE, MODEL, FOLD, *([PATCH_TYPE] if PATCH_TYPE in frame.columns else []), *points]
     _check_twice(frame, keys, where)
     _check_numbers(frame, where)
     part_keys = [CASE, *([PATCH_TYPE] if PATCH_TYPE in frame.columns else [])]
-    variant_keys = [MODEL, *([THRESHOLD] if THRESHOLD in frame.columns else [])]
+    variant_keys = [MODEL, *points]
     parts = _parts(frame, part_keys, where)
     variants = frame[variant_keys].drop_duplicates(ignore_index=True)
     return _completed(frame, parts, variants, part_keys=part_keys, own=_own(frame, folds, where))
@@ -298,7 +301,7 @@ def _typed(frame: pd.DataFrame, columns: Sequence[str], where: str) -> pd.DataFr
                 fix="Fill the names in: sums are compared by slide, model and fold, and resampled by patient.",
             )
         out[name] = as_text.fillna("").astype(object)
-    for name in (*NUMBERS, THRESHOLD):
+    for name in (*NUMBERS, *OPERATING_POINT):
         if name in out.columns:
             out[name] = to_number(out[name], column=name, where=where, missing="error")
     return out
@@ -351,7 +354,7 @@ def _check_numbers(frame: pd.DataFrame, where: str) -> None:
 
 def _parts(frame: pd.DataFrame, part_keys: list[str], where: str) -> pd.DataFrame:
     """One row per part; a column that varies within a slide belongs to the row and not to the slide."""
-    own = {MODEL, FOLD, THRESHOLD, *NUMBERS, *part_keys}
+    own = {MODEL, FOLD, *OPERATING_POINT, *NUMBERS, *part_keys}
     facts = [name for name in frame.columns if name not in own]
     by_case = frame.groupby(CASE, sort=False)[facts].nunique(dropna=False)
     varying = {str(name): int((by_case[name] > 1).sum()) for name in facts if (by_case[name] > 1).any()}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from elsewhere.analysis.generalise.ensembles import halves, study_ensembles
-from elsewhere.analysis.generalise.operating_point import carry_thresholds
+from elsewhere.analysis.generalise.operating_point import carry_thresholds, operating_point
 from elsewhere.analysis.generalise.settings import GeneraliseOptions, domains_of, parse_margins
 from elsewhere.analysis.generalise.summary import judge_models
 from elsewhere.analysis.generalise.verdicts import by_fold
@@ -235,3 +236,17 @@ def test_a_choice_by_noise_beats_random_on_its_own_patients_and_not_on_others():
                 (others if row["members_scored"] == "other patients" else own).append(row["dice_p"])
     assert len(own) >= 6 and len(others) >= 4
     assert np.mean(own) < 0.2 and np.mean(others) > 0.3
+
+
+def test_the_smallest_object_is_part_of_the_operating_point():
+    table = draw_patch_scores(
+        PatchWorld(internal=20, external=15, models=2, folds=2), np.random.default_rng(0)
+    )
+    specks = table.assign(smallest_object_mm=0.0)
+    cleaned = table.assign(
+        smallest_object_mm=0.2, sum_fpr=table["sum_fpr"] / 2, sum_fpr2=table["sum_fpr2"] / 2
+    )
+    scores = read_patch_scores(pd.concat([specks, cleaned], ignore_index=True))
+    kept, rows = carry_thresholds(scores, domains_of(scores), Resampling(key="t", resamples=0))
+    assert [row["smallest_object_mm"] for row in rows] == [0.2, 0.2] and len(kept.variants) == 2
+    assert operating_point(rows[0]) == "smallest object 0.2 mm" and "threshold" not in rows[0]

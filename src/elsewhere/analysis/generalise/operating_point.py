@@ -1,13 +1,14 @@
 """The operating point elsewhere: a pixel threshold fixed on internal slides, carried to external ones (LN-25).
 
-The table of patch scores has a column `threshold` (and one row per threshold). Each model's threshold is the one with
-the highest Dice - false-positive rate on internal slides. It was chosen on these data, so that the bootstrap chooses it
-again in every resample (ST-12); next to it stands the threshold that the external slides would have liked best, and
-what not knowing it costs there.
+The table of patch scores has a column `threshold`, or `smallest_object_mm` (smaller objects are removed), or both, and a
+row for each. Each model's operating point is the one with the highest Dice - false-positive rate on internal slides. It
+was chosen on these data, so that the bootstrap chooses it again in every resample (ST-12); next to it stands the one
+that the external slides would have liked best, and what not knowing it costs there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from elsewhere.analysis.generalise.settings import Domains
 from elsewhere.analysis.generalise.verdicts import sides_of
 from elsewhere.errors import UserError
-from elsewhere.scoring.patch_scores import DICE, FPR, MODEL, THRESHOLD, PatchScores
+from elsewhere.scoring.patch_scores import DICE, FPR, MODEL, OPERATING_POINT, PatchScores
 from elsewhere.statistics.evaluator import FloatArray
 from elsewhere.statistics.many_models import SideSums, draw_side
 from elsewhere.statistics.resampling import Resampling
@@ -54,28 +55,27 @@ def carry_thresholds(
     drawn = _Drawn.of(dice, fpr, resampling)
     chosen: list[int] = []
     rows = []
-    thresholds = scores.variants[THRESHOLD].to_numpy(dtype=float)
-    sets = {
-        model: tuple(sorted(thresholds[(scores.variants[MODEL] == model).to_numpy()]))
-        for model in scores.models
-    }
+    columns = [name for name in OPERATING_POINT if name in scores.variants.columns]
+    points = [tuple(row) for row in scores.variants[columns].to_numpy(dtype=float).tolist()]
+    model_of = scores.variants[MODEL].to_numpy()
+    sets = {model: sorted(points[i] for i in np.flatnonzero(model_of == model)) for model in scores.models}
     usual = max(sets.values(), key=len)
     odd = [model for model, found in sets.items() if found != usual]
     if odd:
         raise UserError(
             f"{len(odd)} models have other thresholds than the others, such as {odd[0]}",
-            fix="Give every model the same thresholds, or one threshold each in a table of its own.",
+            fix="Give every model the same operating points, or one each in a table of its own.",
         )
     for model in scores.models:
-        mine = np.flatnonzero((scores.variants[MODEL] == model).to_numpy())
+        mine = np.flatnonzero(model_of == model)
         at = int(mine[np.argmax(gain_in[mine])])
         best = int(mine[np.argmax(gain_out[mine])])
         chosen.append(at)
         rows.append(
             {
                 "model": model,
-                "threshold": float(thresholds[at]),
-                "best_external_threshold": float(thresholds[best]),
+                **dict(zip(columns, points[at], strict=True)),
+                **{f"best_external_{name}": value for name, value in zip(columns, points[best], strict=True)},
                 "cost_dice": float(dice[1].value[at] - dice[1].value[best]),
                 "cost_fpr": float(fpr[1].value[at] - fpr[1].value[best]),
                 "criterion": CRITERION,
@@ -89,6 +89,28 @@ def carry_thresholds(
         square={name: None if values is None else values[chosen] for name, values in scores.square.items()},
     )
     return kept, rows
+
+
+def operating_point(row: Mapping[str, Any], prefix: str = "") -> str:
+    """Name an operating point in words.
+
+    Args:
+        row: A row of `carry_thresholds`.
+        prefix: `best_external_` for the point that the external slides would have liked.
+
+    Returns:
+        The threshold and the smallest object, whichever there is.
+
+    Example:
+        >>> operating_point({"threshold": 0.5, "smallest_object_mm": 0.2})
+        'threshold 0.5, smallest object 0.2 mm'
+    """
+    parts = []
+    if row.get(f"{prefix}threshold") is not None:
+        parts.append(f"threshold {row[f'{prefix}threshold']:g}")
+    if row.get(f"{prefix}smallest_object_mm") is not None:
+        parts.append(f"smallest object {row[f'{prefix}smallest_object_mm']:g} mm")
+    return ", ".join(parts)
 
 
 class _Drawn:

@@ -17,7 +17,7 @@ from elsewhere.analysis.generalise.settings import STUDY, Domains, GeneraliseOpt
 from elsewhere.analysis.generalise.verdicts import ALL, Cell, cells_of, model_verdicts, rows_of, sides_of
 from elsewhere.errors import unknown_name
 from elsewhere.privacy import Redactor
-from elsewhere.scoring.patch_scores import CASE, PATCH_METRICS, PATIENT, THRESHOLD, PatchScores
+from elsewhere.scoring.patch_scores import CASE, PATCH_METRICS, PATIENT, PatchScores
 from elsewhere.statistics.domain import OUTSIDE
 from elsewhere.statistics.equivalence import STUDY_MARGIN_WARNING
 from elsewhere.statistics.many_models import SideSums, compare_paired
@@ -74,7 +74,7 @@ def judge_models(
     key = str((source or {}).get("scores_digest") or "generalise")
     resampling = Resampling(key=key, seed=options.seed, resamples=options.resamples)
     carried: list[dict[str, Any]] = []
-    if THRESHOLD in scores.variants.columns and len(scores.variants) > len(scores.models):
+    if len(scores.variants) > len(scores.models):
         scores, carried = carry_thresholds(scores, domains, resampling, alpha=options.alpha)
     cells = list(cells_of(scores, domains, options, resampling))
     rows = [

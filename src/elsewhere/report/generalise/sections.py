@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from elsewhere.analysis.generalise.operating_point import operating_point
 from elsewhere.report.generalise.figures import LABELS
 from elsewhere.report.page.blocks import (
     Cell,
@@ -360,9 +361,9 @@ def operating_points(data: Prepared, specs: Specs) -> Section | None:
     rows = [
         [
             text(row.get("model")),
-            num(row.get("threshold")),
+            text(operating_point(row)),
             pct(row.get("chosen_again"), 0),
-            num(row.get("best_external_threshold")),
+            text(operating_point(row, "best_external_")),
             num(row.get("cost_dice")),
             num(row.get("cost_fpr"), 4),
             _refitted(row, "dice"),
@@ -372,10 +373,10 @@ def operating_points(data: Prepared, specs: Specs) -> Section | None:
     ]
     table = Table(
         name="generalise-thresholds",
-        caption="Pixel thresholds fixed on internal slides",
+        caption="Operating points fixed on internal slides",
         columns=[
             "Model",
-            "Threshold",
+            "Operating point",
             "Chosen again",
             "Best external",
             "Dice lost",
