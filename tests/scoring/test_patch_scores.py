@@ -132,6 +132,7 @@ def test_patch_sd_comes_from_the_sums_of_squares():
         ({"sum_dice": 1e6}, "sum_dice is below 0 or above n_tumour"),
         ({"sum_fpr": -1.0}, "sum_fpr is below 0 or above n_normal"),
         ({"n_tumour": 1.5}, "n_tumour is no whole number"),
+        ({"n_normal": 1e300}, "n_normal is no whole number from 0 to a trillion"),
         ({"sum_dice2": 1e6}, "sum_dice2 does not fit sum_dice"),
         ({"model": ""}, "column 'model' is empty in 1 rows"),
         ({"patient_id": "another"}, "1 slides have two values of patient_id"),

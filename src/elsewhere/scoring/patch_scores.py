@@ -39,6 +39,7 @@ Folds = Literal["all", "own"]
 ID_WORDS, OOD_WORDS = ("id", "internal", "in-distribution"), ("ood", "external", "out-of-distribution")
 _LISTED = 5
 _TOLERANCE = 1e-6
+_MOST = 1e12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,8 +330,8 @@ def _check_numbers(frame: pd.DataFrame, where: str) -> None:
     for name in (name for name in ("n_tumour", "n_normal", *PIXELS) if name in frame.columns):
         value = frame[name].to_numpy()
         refuse(
-            (value < 0) | (value != np.round(value)),
-            f"{name} is no whole number of 0 or more",
+            (value < 0) | (value > _MOST) | (value != np.round(value)),
+            f"{name} is no whole number from 0 to a trillion",
             "Give counts.",
         )
     for metric in PATCH_METRICS:

@@ -250,3 +250,16 @@ def test_the_smallest_object_is_part_of_the_operating_point():
     kept, rows = carry_thresholds(scores, domains_of(scores), Resampling(key="t", resamples=0))
     assert [row["smallest_object_mm"] for row in rows] == [0.2, 0.2] and len(kept.variants) == 2
     assert operating_point(rows[0]) == "smallest object 0.2 mm" and "threshold" not in rows[0]
+
+
+def test_without_tumour_patches_the_models_are_not_assessed_and_the_summary_says_so():
+    table = draw_patch_scores(PatchWorld(internal=20, external=15, models=2), np.random.default_rng(0))
+    scores = read_patch_scores(table.assign(n_tumour=0, sum_dice=0.0, sum_dice2=0.0))
+    options = GeneraliseOptions(margins={"dice": 0.1, "fpr": 0.5}, resamples=0)
+    summary = judge_models(scores, domains_of(scores), options).summary
+    assert {row["metric"] for row in summary["generalise"]["rows"]} == {"fpr"}
+    assert {row["verdict"] for row in summary["generalise"]["rows"]} == {"EQUIVALENT"}
+    assert {row["verdict"] for row in summary["generalise"]["models"]} == {"NOT ASSESSED"}
+    assert any(
+        "Dice, tumour patches: NOT ASSESSED, no slide has such a patch" in w for w in summary["warnings"]
+    )

@@ -308,6 +308,9 @@ def _warnings(
         warnings.append(f"{domains.neither} slides are neither internal nor external, and are left out.")
     if STUDY in options.margins.values():
         warnings.append(STUDY_MARGIN_WARNING)
+    for metric in PATCH_METRICS:
+        if not any(cell.metric is metric for cell in cells):
+            warnings.append(f"{metric.label}: {Verdict.NOT_ASSESSED}, no slide has such a patch.")
     for cell in cells:
         where = "" if cell.stratum.value == ALL else f" ({cell.stratum.column} {cell.stratum.value})"
         made = cell.differences

@@ -424,7 +424,8 @@ def model_verdicts(rows: Sequence[Mapping[str, Any]], models: Sequence[str]) -> 
         models: The models.
 
     Returns:
-        One row per model: the verdict, whether it is non-inferior in both, and what passed by fold.
+        One row per model: the verdict, whether it is non-inferior in both, and what passed by fold. A metric without
+        any patch is not assessed.
     """
     out = []
     for model in models:
@@ -436,8 +437,10 @@ def model_verdicts(rows: Sequence[Mapping[str, Any]], models: Sequence[str]) -> 
         out.append(
             {
                 "model": model,
-                "verdict": _combined(list(words.values())),
-                "non_inferior": None if None in fine or not fine else all(fine),
+                "verdict": _combined(
+                    [words.get(metric.name, str(Verdict.NOT_ASSESSED)) for metric in PATCH_METRICS]
+                ),
+                "non_inferior": None if None in fine or len(fine) < len(PATCH_METRICS) else all(fine),
                 **{f"{row['metric']}_verdict": row["verdict"] for row in mine},
                 **{f"{row['metric']}_by_fold": row["fold_equivalent"] for row in mine},
             }
@@ -449,6 +452,4 @@ def _combined(words: Sequence[str]) -> str:
     for word in (Verdict.BELOW, Verdict.NOT_ASSESSED, Verdict.INCONCLUSIVE):
         if str(word) in words:
             return str(word)
-    if not words:
-        return str(Verdict.NOT_ASSESSED)
     return str(Verdict.ABOVE) if set(words) == {str(Verdict.ABOVE)} else str(Verdict.EQUIVALENT)
