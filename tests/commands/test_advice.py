@@ -42,7 +42,7 @@ SHOWN_BY = {
     "scoring/check": ("check",),
     "scoring/reader_study/": ("readers",),
     "scoring/patch_scores": ("generalise",),
-    "scoring/patch_rows": ("slides patches",),
+    "scoring/patch_rows": ("slides patch-scores",),
     "scoring/": ("score", "summarise", "accept", "rank", "merge"),
     "cohort/loading": ("score", "check", "accept", "rank", "merge", "cohort check", "cohort describe"),
     "cohort/duplicates": ("cohort duplicates",),

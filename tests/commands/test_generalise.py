@@ -1,4 +1,4 @@
-"""`generalise`, `slides patches` and `phantom patch-scores`: end to end, what is written, and bad options."""
+"""`generalise`, `slides patch-scores` and `phantom patch-scores`: end to end, what is written, and bad options."""
 
 from __future__ import annotations
 
@@ -126,14 +126,16 @@ def test_from_rows_of_patches_to_verdicts(run, tmp_path):
         }
     ).to_csv(tmp_path / "slides.csv", index=False)
     table = tmp_path / "scores.parquet"
-    done = run("slides", "patches", tmp_path / "rows.parquet", table, "--slides", tmp_path / "slides.csv")
+    done = run(
+        "slides", "patch-scores", tmp_path / "rows.parquet", table, "--slides", tmp_path / "slides.csv"
+    )
     assert done.code == 0 and "3,000 rows of patches, 20 slides, 2 models" in done.out, done.said
     judged = run(
         "generalise", table, "--id", "site=A", "--margin", "dice=0.5", "--margin", "fpr=0.5", "--json"
     ).json
     assert {row["verdict"] for row in judged["generalise"]["models"]} == {"EQUIVALENT"}
-    assert run("slides", "patches", tmp_path / "rows.parquet", table).code == 64
-    assert run("slides", "patches", tmp_path / "rows.parquet", table, "--replace").code == 0
+    assert run("slides", "patch-scores", tmp_path / "rows.parquet", table).code == 64
+    assert run("slides", "patch-scores", tmp_path / "rows.parquet", table, "--replace").code == 0
 
 
 @pytest.mark.parametrize(

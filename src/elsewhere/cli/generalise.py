@@ -1,4 +1,4 @@
-"""`elsewhere generalise` and `elsewhere slides patches`: many slide models at another hospital."""
+"""`elsewhere generalise` and `elsewhere slides patch-scores`: many slide models at another hospital."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def generalise(
     scores: Annotated[
         Path | None,
         typer.Argument(
-            help="Table of patch scores: one row per slide, model and fold (`elsewhere slides patches` makes one)."
+            help="Table of patch scores: one row per slide, model and fold (`elsewhere slides patch-scores` makes one)."
         ),
     ] = None,
     means: Annotated[
@@ -142,9 +142,10 @@ def generalise(
 
 
 @slides_app.command(
-    "patches", epilog="Example: elsewhere slides patches patches.parquet scores.parquet --slides slides.csv"
+    "patch-scores",
+    epilog="Example: elsewhere slides patch-scores patches.parquet scores.parquet --slides slides.csv",
 )
-def slides_patches(
+def slides_patch_scores(
     rows: Annotated[
         Path,
         typer.Argument(
@@ -163,7 +164,7 @@ def slides_patches(
     as_json: JsonOpt = False,
 ) -> int:
     """Add rows of patches up per slide, model and fold: what `generalise` reads."""
-    from elsewhere.commands.generalise import patches as run
+    from elsewhere.commands.generalise import patch_scores as run
     from elsewhere.commands.output import progress_bar
 
     with progress_bar(enabled=not as_json) as progress:

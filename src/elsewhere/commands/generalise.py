@@ -1,4 +1,4 @@
-"""`generalise`: many models of one table, at two domains; `slides patches`: the table from rows of patches."""
+"""`generalise`: many models of one table, at two domains; `slides patch-scores`: the table from rows of patches."""
 
 from __future__ import annotations
 
@@ -365,7 +365,7 @@ class PatchTable:
 
 
 @remembers_ids
-def patches(
+def patch_scores(
     rows: str | Path | pd.DataFrame,
     out: str | Path,
     *,
@@ -393,7 +393,7 @@ def patches(
     Example:
         Make a table of sums and judge the models::
 
-            patches("patches.parquet", "scores.parquet", slides="slides.csv")
+            patch_scores("patches.parquet", "scores.parquet", slides="slides.csv")
             generalise("scores.parquet", margins=["dice=0.05", "fpr=0.005"])
     """
     inputs = [item for item in (rows, slides) if isinstance(item, str | Path)]

@@ -279,7 +279,7 @@ def _typed(frame: pd.DataFrame, columns: Sequence[str], where: str) -> pd.DataFr
         raise UserError(
             f"no column {', '.join(missing)}",
             where=where,
-            fix=f"A table of patch scores needs {', '.join(REQUIRED)}; `elsewhere slides patches` makes one from rows "
+            fix=f"A table of patch scores needs {', '.join(REQUIRED)}; `elsewhere slides patch-scores` makes one from rows "
             "of patches.",
         )
     for name in columns:
@@ -314,7 +314,7 @@ def _check_twice(frame: pd.DataFrame, keys: list[str], where: str) -> None:
         raise UserError(
             f"{int(twice.sum())} rows are of the same {', '.join(keys)}",
             where=f"{where}, rows {name_rows((np.flatnonzero(twice) + 1).tolist())}",
-            fix="Give one row each; rows of patches are added up by `elsewhere slides patches`.",
+            fix="Give one row each; rows of patches are added up by `elsewhere slides patch-scores`.",
         )
 
 
