@@ -30,6 +30,9 @@ from elsewhere.cli import (
     readers,
     scoring,
     slide_annotations,
+    slide_patches,
+    slide_stain,
+    slide_store,
     slides,
     studies,
 )
@@ -59,6 +62,9 @@ __all__ = [
     "readers",
     "scoring",
     "slide_annotations",
+    "slide_patches",
+    "slide_stain",
+    "slide_store",
     "slides",
     "studies",
 ]
