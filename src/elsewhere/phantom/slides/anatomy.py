@@ -203,7 +203,9 @@ class Anatomy:
             for di in (-1, 0, 1):
                 bits = hashed(iu + di, iv + dj, self.salt + 53)
                 dx = u - (iu + di).astype(np.float32) - (np.float32(0.15) + np.float32(0.7) * shares(bits))
-                dy = v - (iv + dj).astype(np.float32) - (np.float32(0.15) + np.float32(0.7) * shares(bits, 16))
+                dy = (
+                    v - (iv + dj).astype(np.float32) - (np.float32(0.15) + np.float32(0.7) * shares(bits, 16))
+                )
                 far = np.sqrt(dx * dx + dy * dy)
                 second = np.minimum(second, np.maximum(first, far))
                 first = np.minimum(first, far)
@@ -235,7 +237,8 @@ def _pieces(spec: SlideSpec) -> tuple[Piece, ...]:
         long = wide * float(rng.uniform(0.17, 0.27))
         made.append(
             Piece(
-                wide * (0.5 if count == 1 else 0.36 + 0.28 * (at % 2)) + float(rng.uniform(-0.03, 0.03)) * wide,
+                wide * (0.5 if count == 1 else 0.36 + 0.28 * (at % 2))
+                + float(rng.uniform(-0.03, 0.03)) * wide,
                 high * (at + 0.5) / count + float(rng.uniform(-0.02, 0.02)) * high,
                 long,
                 min(long * float(rng.uniform(0.5, 0.85)), high * 0.40 / count),

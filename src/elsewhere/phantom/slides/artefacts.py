@@ -59,7 +59,11 @@ class Artefacts:
                     Artefact(
                         kind=kind,
                         x=largest.x + float(u) * largest.long,
-                        y=(size.height_um * float(rng.choice([0.05, 0.95])) if edge else largest.y + float(v) * largest.short),
+                        y=(
+                            size.height_um * float(rng.choice([0.05, 0.95]))
+                            if edge
+                            else largest.y + float(v) * largest.short
+                        ),
                         reach=float(rng.uniform(*reach)) * scale,
                         width=float(rng.uniform(*width)) * (1.0 if kind == "fold" else scale),
                         angle=float(rng.uniform(-0.15, 0.15) if edge else rng.uniform(0, np.pi)),

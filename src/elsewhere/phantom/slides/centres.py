@@ -112,10 +112,23 @@ CENTRES: tuple[Centre, ...] = (
         name="CWZ",
         stain=Stain(haematoxylin=(0.53, 0.74, 0.42), eosin=(0.24, 0.83, 0.50), strength=(2.13, 0.87)),
         scanner=Scanner(
-            mpp=0.243, blur_um=0.20, sharpening=0.55, noise=1.2, quality=80, white=(246, 243, 244), subsampled=1
+            mpp=0.243,
+            blur_um=0.24,
+            sharpening=0.55,
+            noise=1.2,
+            quality=80,
+            white=(246, 243, 244),
+            subsampled=1,
         ),
         tissue=TissueMix(
-            spacing_um=6.7, gaps=0.35, follicles=0.45, sinus=1.0, histiocytes=0.6, stroma=1.2, fat=0.10, vessels=0.45
+            spacing_um=6.7,
+            gaps=0.35,
+            follicles=0.45,
+            sinus=1.0,
+            histiocytes=0.6,
+            stroma=1.2,
+            fat=0.10,
+            vessels=0.45,
         ),
         stages=(0.35, 0.15, 0.20, 0.30),
     ),
@@ -124,10 +137,23 @@ CENTRES: tuple[Centre, ...] = (
         name="RST",
         stain=Stain(haematoxylin=(0.60, 0.67, 0.43), eosin=(0.46, 0.81, 0.37), strength=(1.89, 2.92)),
         scanner=Scanner(
-            mpp=0.243, blur_um=0.22, sharpening=0.60, noise=1.4, quality=80, white=(246, 243, 244), subsampled=1
+            mpp=0.243,
+            blur_um=0.28,
+            sharpening=0.60,
+            noise=1.4,
+            quality=80,
+            white=(246, 243, 244),
+            subsampled=1,
         ),
         tissue=TissueMix(
-            spacing_um=6.1, gaps=0.75, follicles=0.55, sinus=0.8, histiocytes=0.4, stroma=0.9, fat=0.06, vessels=0.30
+            spacing_um=6.1,
+            gaps=0.75,
+            follicles=0.55,
+            sinus=0.8,
+            histiocytes=0.4,
+            stroma=0.9,
+            fat=0.06,
+            vessels=0.30,
         ),
         stages=(0.35, 0.15, 0.25, 0.25),
     ),
@@ -136,10 +162,23 @@ CENTRES: tuple[Centre, ...] = (
         name="UMCU",
         stain=Stain(haematoxylin=(0.60, 0.75, 0.27), eosin=(0.26, 0.90, 0.34), strength=(2.31, 1.14)),
         scanner=Scanner(
-            mpp=0.226, blur_um=0.36, sharpening=0.15, noise=0.8, quality=70, white=(232, 231, 238), subsampled=1
+            mpp=0.226,
+            blur_um=0.24,
+            sharpening=0.35,
+            noise=0.8,
+            quality=70,
+            white=(232, 231, 238),
+            subsampled=1,
         ),
         tissue=TissueMix(
-            spacing_um=6.3, gaps=0.20, follicles=0.60, sinus=1.2, histiocytes=0.7, stroma=1.0, fat=0.05, vessels=0.35
+            spacing_um=6.3,
+            gaps=0.20,
+            follicles=0.60,
+            sinus=1.2,
+            histiocytes=0.7,
+            stroma=1.0,
+            fat=0.05,
+            vessels=0.35,
         ),
         stages=(0.30, 0.10, 0.20, 0.40),
     ),
@@ -148,10 +187,23 @@ CENTRES: tuple[Centre, ...] = (
         name="RUMC",
         stain=Stain(haematoxylin=(0.56, 0.74, 0.36), eosin=(0.30, 0.89, 0.36), strength=(3.42, 1.99)),
         scanner=Scanner(
-            mpp=0.243, blur_um=0.20, sharpening=0.55, noise=1.2, quality=80, white=(246, 243, 244), subsampled=1
+            mpp=0.243,
+            blur_um=0.28,
+            sharpening=0.55,
+            noise=1.2,
+            quality=80,
+            white=(246, 243, 244),
+            subsampled=1,
         ),
         tissue=TissueMix(
-            spacing_um=6.2, gaps=0.55, follicles=0.40, sinus=1.0, histiocytes=0.5, stroma=1.0, fat=0.08, vessels=0.40
+            spacing_um=6.2,
+            gaps=0.55,
+            follicles=0.40,
+            sinus=1.0,
+            histiocytes=0.5,
+            stroma=1.0,
+            fat=0.08,
+            vessels=0.40,
         ),
         stages=(0.40, 0.10, 0.20, 0.30),
     ),
@@ -160,10 +212,23 @@ CENTRES: tuple[Centre, ...] = (
         name="LPON",
         stain=Stain(haematoxylin=(0.65, 0.69, 0.33), eosin=(0.20, 0.93, 0.29), strength=(1.70, 0.98)),
         scanner=Scanner(
-            mpp=0.25, blur_um=0.24, sharpening=0.35, noise=1.0, quality=85, white=(238, 235, 240), subsampled=0
+            mpp=0.25,
+            blur_um=0.22,
+            sharpening=0.35,
+            noise=1.0,
+            quality=85,
+            white=(238, 235, 240),
+            subsampled=0,
         ),
         tissue=TissueMix(
-            spacing_um=7.0, gaps=0.45, follicles=0.35, sinus=1.5, histiocytes=0.9, stroma=0.8, fat=0.12, vessels=0.60
+            spacing_um=7.0,
+            gaps=0.45,
+            follicles=0.35,
+            sinus=1.5,
+            histiocytes=0.9,
+            stroma=0.8,
+            fat=0.12,
+            vessels=0.60,
         ),
         stages=(0.35, 0.20, 0.25, 0.20),
     ),
@@ -220,7 +285,7 @@ def shift_from(values: Mapping[str, float]) -> Shift:
         return Shift()
     for axis in values:
         if axis not in AXES:
-            raise unknown_name("axis", axis, list(AXES), where="shift")
+            raise unknown_name("axis", axis, list(AXES))
     return Shift(**{axis: float(values.get(axis, 0.0)) for axis in AXES})
 
 
@@ -292,7 +357,11 @@ def _shares(values: Sequence[float]) -> tuple[float, float, float, float]:
 def _scanner(base: Scanner, own: Scanner, share: float) -> Scanner:
     names = ("mpp", "blur_um", "sharpening", "noise", "quality")
     made = dict(
-        zip(names, between([getattr(base, n) for n in names], [getattr(own, n) for n in names], share), strict=True)
+        zip(
+            names,
+            between([getattr(base, n) for n in names], [getattr(own, n) for n in names], share),
+            strict=True,
+        )
     )
     white = between(base.white, own.white, share)
     return Scanner(

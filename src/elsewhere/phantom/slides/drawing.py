@@ -118,8 +118,7 @@ class Drawing:
         """
         plan = self.plan(x, y, width, height, reduction=reduction)
         if plan is None:
-            white = self.glass(x, y, width, height)
-            return white
+            return self.glass(x, y, width, height)
         return paint(self, [plan], reduction, np)[0]
 
     def glass(self, x: int, y: int, width: int, height: int) -> Pixels:
@@ -218,7 +217,11 @@ class Drawing:
         rows, columns = height + 2 * MARGIN, width + 2 * MARGIN
         box = (x0 * mpp, y0 * mpp, (x0 + columns) * mpp, (y0 + rows) * mpp)
         first = int((box[0] - REACH_UM) // PITCH_UM) - 1, int((box[1] - REACH_UM) // PITCH_UM) - 1
-        last = int((box[2] + REACH_UM) // PITCH_UM) + 3, int((box[3] + REACH_UM) // PITCH_UM) + 3
+        # as many places for every region of one size
+        last = (
+            first[0] + int((columns * mpp + 2 * REACH_UM) / PITCH_UM) + 5,
+            first[1] + int((rows * mpp + 2 * REACH_UM) / PITCH_UM) + 5,
+        )
         u, v = np.meshgrid(
             np.arange(first[0], last[0]).astype(np.float32) * np.float32(PITCH_UM),
             np.arange(first[1], last[1]).astype(np.float32) * np.float32(PITCH_UM),
@@ -245,11 +248,11 @@ class Drawing:
     def _fields(self, u: Floats, v: Floats, known: _Known) -> Floats:
         ground, cells, lesion = known.ground, known.cells, known.lesion
         tissue, noise, mix = ground.tissue, self.anatomy.noise, self.anatomy.mix
-        eosin = np.take(_EOSIN, tissue)
-        haze = np.take(_HAZE, tissue)
-        fibre = np.take(_FIBRE, tissue)
-        cleft = np.take(_CLEFT, tissue) * np.float32(0.35 + 1.1 * mix.gaps)
-        red = (tissue == BLOOD).astype(np.float32)
+        eosin: Any = np.take(_EOSIN, tissue)
+        haze: Any = np.take(_HAZE, tissue)
+        fibre: Any = np.take(_FIBRE, tissue)
+        cleft: Any = np.take(_CLEFT, tissue) * np.float32(0.35 + 1.1 * mix.gaps)
+        red: Any = (tissue == BLOOD).astype(np.float32)
         thin = noise(u, v, 11, 60.0)
         eosin = eosin * (np.float32(0.7) + np.float32(0.6) * thin)
         solid = ground.solid
@@ -268,7 +271,9 @@ class Drawing:
             fibre = fibre * (1 - growing)
             solid = np.where(inside > 0.5, np.float32(8), solid)
         gain, ink, defocus = self.artefacts.at(u, v)
-        return np.stack([solid, eosin, haze, fibre, cleft, ground.phase, gain, ink, defocus, red]).astype(np.float32)
+        return np.stack([solid, eosin, haze, fibre, cleft, ground.phase, gain, ink, defocus, red]).astype(
+            np.float32
+        )
 
     def _nuclei(
         self, box: tuple[float, float, float, float], known: _Known
@@ -289,7 +294,7 @@ class Drawing:
         share = np.where(spread > 0, np.clip(1.0 - 3.2 * spread, 0.22, 1), share)
         share = np.where(inside, np.float32(0.16), share)
         share = np.where(growing, np.float32(0.03), share)
-        add("lymphocyte", mix.spacing_um, np.where(solid > 1, share, 0))
+        add("lymphocyte", mix.spacing_um, np.where(solid > 1, share, 0), loose=0.27)
 
         share = np.where(spread > 0.22, np.float32(0.72), np.take(_CENTROBLASTS, tissue))
         add("centroblast", 8.6, np.where(growing | (solid <= 1), 0, share))
@@ -306,7 +311,9 @@ class Drawing:
         chosen = add("fibroblast", 11.5, np.where(solid > -1, share, 0))
         made[-1] = ("fibroblast", chosen, self._directions(chosen))
 
-        share = np.where(growing, np.float32(0.10), np.where(spread > 0.2, np.float32(0.08), np.float32(0.012)))
+        share = np.where(
+            growing, np.float32(0.10), np.where(spread > 0.2, np.float32(0.08), np.float32(0.012))
+        )
         add("pyknotic", 23.0, np.where((solid > 1) & (tissue != GLASS), share, 0))
 
         if known.sick:
@@ -332,9 +339,9 @@ class Drawing:
 
 
 #                    glass lymph follicle sinus stroma fat  blood
-_EOSIN = np.array([0.00, 0.20, 0.24, 0.18, 0.56, 0.40, 0.95], np.float32)
-_HAZE = np.array([0.00, 0.10, 0.09, 0.03, 0.02, 0.02, 0.00], np.float32)
-_FIBRE = np.array([0.00, 0.10, 0.05, 0.25, 1.00, 0.30, 0.00], np.float32)
+_EOSIN = np.array([0.00, 0.25, 0.27, 0.22, 0.58, 0.40, 0.95], np.float32)
+_HAZE = np.array([0.00, 0.16, 0.14, 0.05, 0.01, 0.01, 0.00], np.float32)
+_FIBRE = np.array([0.00, 0.30, 0.15, 0.40, 1.00, 0.30, 0.00], np.float32)
 _CLEFT = np.array([0.00, 1.00, 0.55, 1.70, 0.35, 0.00, 0.00], np.float32)
 _LYMPHOCYTES = np.array([0.00, 0.93, 0.90, 0.24, 0.05, 0.00, 0.00], np.float32)
 _CENTROBLASTS = np.array([0.00, 0.06, 0.10, 0.02, 0.00, 0.00, 0.00], np.float32)
@@ -354,9 +361,7 @@ def _in_region(
     column = np.floor(places.x / np.float32(mpp)).astype(np.int64) - corner[0]
     row = np.floor(places.y / np.float32(mpp)).astype(np.int64) - corner[1]
     half = bank.halves[variant]
-    touching = (
-        (column + half >= 0) & (row + half >= 0) & (column - half < shape[1]) & (row - half < shape[0])
-    )
+    touching = (column + half >= 0) & (row + half >= 0) & (column - half < shape[1]) & (row - half < shape[0])
     return np.stack([variant, column, row])[:, touching]
 
 
@@ -405,4 +410,3 @@ def paint(drawing: Drawing, plans: list[Plan], reduction: int, xp: Any, device: 
     from elsewhere.phantom.slides.painting import Painter
 
     return Painter(drawing, reduction, xp, device).paint(plans)
-

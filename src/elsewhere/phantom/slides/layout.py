@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError, unknown_name
-from elsewhere.phantom.slides.drawing import Drawing
+from elsewhere.phantom.slides.drawing import TEXTURE, Drawing
 from elsewhere.phantom.slides.outlines import polygons_of, write_xml
 from elsewhere.phantom.slides.patients import SlideSpec, World, world_from
 from elsewhere.phantom.slides.tiff import TILE, Pixels, TiffOptions, write_slide
@@ -67,7 +67,7 @@ def plan_faults(slides: Sequence[SlideSpec], counts: Mapping[str, int]) -> Fault
     """
     for name in counts:
         if name not in FAULTS:
-            raise unknown_name("fault", name, list(FAULTS), where="--plant")
+            raise unknown_name("fault", name, list(FAULTS))
     rng = np.random.default_rng([slides[0].seed, 90210])
     free = [slides[at] for at in rng.permutation(len(slides))]
     chosen: dict[str, str] = {}
@@ -182,10 +182,19 @@ def _write_one(
     width, height = spec.size_px
     columns, rows = -(-width // TILE), -(-height // TILE)
 
+    glass: dict[tuple[int, int], Pixels] = {}
+
     def tile_at(column: int, row: int) -> Pixels | None:
         if fault == "missing-tiles" and abs(column - columns // 2) <= 1 and abs(row - rows // 2) <= 1:
             return None
-        return drawing.region(column * TILE, row * TILE, TILE, TILE)
+        box = (column * TILE, row * TILE, TILE, TILE)
+        if drawing.is_blank(*box):
+            place = (column * TILE % TEXTURE, row * TILE % TEXTURE)
+            if place not in glass:
+                glass[place] = drawing.glass(*box)
+                glass[place].flags.writeable = False  # the writer encodes it once
+            return glass[place]
+        return drawing.region(*box)
 
     def report(done: int, of: int) -> None:
         if progress and spec.size == "real":
@@ -268,7 +277,9 @@ def truth_of(drawing: Drawing, fault: str = "") -> dict[str, Any]:
     return row
 
 
-def _stages(slides: Sequence[SlideSpec], rows: Mapping[str, Mapping[str, Any]], faults: Faults) -> pd.DataFrame:
+def _stages(
+    slides: Sequence[SlideSpec], rows: Mapping[str, Mapping[str, Any]], faults: Faults
+) -> pd.DataFrame:
     from elsewhere.cohort.readers.camelyon17 import expected_patient_stage
 
     made = []
@@ -276,7 +287,10 @@ def _stages(slides: Sequence[SlideSpec], rows: Mapping[str, Mapping[str, Any]], 
     for one in slides:
         patients.setdefault(one.patient_id, []).append(one)
     for patient, nodes in patients.items():
-        stages = [_stated_stage(str(rows[one.slide_id]["stage"]), faults.slides.get(one.slide_id, "")) for one in nodes]
+        stages = [
+            _stated_stage(str(rows[one.slide_id]["stage"]), faults.slides.get(one.slide_id, ""))
+            for one in nodes
+        ]
         centre = nodes[0].centre.number
         made.append((f"{patient}.zip", expected_patient_stage(stages), centre))
         made += [(f"{one.slide_id}.tif", stage, centre) for one, stage in zip(nodes, stages, strict=True)]

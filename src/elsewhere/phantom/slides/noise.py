@@ -75,7 +75,10 @@ class Fields:
             Values between 0 and 1.
         """
         cosine, sine = _TURN
-        u, v = (x * cosine + y * sine) * np.float32(1 / period_um), (y * cosine - x * sine) * np.float32(1 / period_um)
+        u, v = (
+            (x * cosine + y * sine) * np.float32(1 / period_um),
+            (y * cosine - x * sine) * np.float32(1 / period_um),
+        )
         fu, fv = np.floor(u), np.floor(v)
         i, j = fu.astype(np.int32) & (SIDE - 1), fv.astype(np.int32) & (SIDE - 1)
         u, v = u - fu, v - fv

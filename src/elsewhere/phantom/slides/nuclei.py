@@ -56,7 +56,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "lymphocyte": Kind(
-        long=(2.4, 3.1), flat=(0.84, 1.0), dark=(0.66, 0.96), grain=0.20, coarse=0.55, rim=0.12, uneven=0.06
+        long=(2.3, 3.0), flat=(0.82, 1.0), dark=(0.56, 1.0), grain=0.26, coarse=0.55, rim=0.12, uneven=0.06
     ),
     "centroblast": Kind(
         long=(3.2, 4.9), flat=(0.72, 1.0), dark=(0.34, 0.62), grain=0.32, coarse=0.5, rim=0.22, nucleoli=(0, 3), uneven=0.08

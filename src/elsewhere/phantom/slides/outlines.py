@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -49,11 +50,11 @@ def polygons_of(disease: Disease) -> list[Polygon]:
             z=field,
             fill_type="OuterOffset",
         )
-        points, offsets = generator.filled(0.0, 1e9)
+        points, offsets = generator.filled(0.0, 1e9)[:2]
         for corners, starts in zip(points, offsets, strict=True):
             if corners is None or starts is None:
                 continue
-            rings = [corners[a : b - 1] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+            rings = [corners[a : b - 1] for a, b in pairwise(starts.tolist())]
             thin = [ring for ring in map(thinned, rings) if len(ring) >= 3]
             if thin:
                 made.append(Polygon(thin[0], tuple(thin[1:])))
@@ -117,11 +118,16 @@ def write_xml(polygons: list[Polygon], path: Path, mpp: float) -> None:
         )
         lines.append("\t\t\t<Coordinates>")
         lines += [
-            f'\t\t\t\t<Coordinate Order="{at}" X="{x / mpp:.4f}" Y="{y / mpp:.4f}" />' for at, (x, y) in enumerate(ring)
+            f'\t\t\t\t<Coordinate Order="{at}" X="{x / mpp:.4f}" Y="{y / mpp:.4f}" />'
+            for at, (x, y) in enumerate(ring)
         ]
         lines += ["\t\t\t</Coordinates>", "\t\t</Annotation>"]
     lines += ["\t</Annotations>", "\t<AnnotationGroups>"]
     for group, colour in (("metastases", "#ff0000"), ("normal", "#00ff00")):
-        lines += [f'\t\t<Group Name="{group}" PartOfGroup="None" Color="{colour}">', "\t\t\t<Attributes />", "\t\t</Group>"]
+        lines += [
+            f'\t\t<Group Name="{group}" PartOfGroup="None" Color="{colour}">',
+            "\t\t\t<Attributes />",
+            "\t\t</Group>",
+        ]
     lines += ["\t</AnnotationGroups>", "</ASAP_Annotations>", ""]
     path.write_text("\n".join(lines), encoding="utf-8")

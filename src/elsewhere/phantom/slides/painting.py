@@ -15,6 +15,8 @@ from elsewhere.phantom.slides.nuclei import bank_of
 if TYPE_CHECKING:
     from elsewhere.phantom.slides.drawing import Drawing, Plan
 
+STRENGTH = (0.84, 1.25)
+"""Factors that bring the 99th percentile of both stains in a slide near 1."""
 INK = (1.6, 0.9, 0.25)
 """Optical density of a blue-green pen in red, green and blue."""
 
@@ -78,13 +80,18 @@ class Painter:
         # red cells are discs of about 6 microns
         cells = xp.clip(0.55 + 0.5 * strand, 0.15, 1.0)
         body = eosin * (1.0 + 0.22 * cloud * (1.0 - fibre) + fibre * 0.34 * wave + 0.10 * grain)
+        # fine collagen between the cells of the node
+        reticulum = xp.clip(1.0 - xp.abs(strand) * 5.0, 0, 1) * xp.clip(gaps, 0, 1) * fibre
+        reticulum = reticulum * xp.clip(eosin * 6.0 - 1.5, 0, 1)
+        body = body + reticulum * 2.4 * eosin
         body = body * (1.0 - red) + red * eosin * cells
         nuclear = xp.clip(nuclei * 3.6 - 0.35, 0, 1)
-        keep = white * (1.0 - ridge * (1.0 - nuclear))
-        body = xp.clip(body, 0, 1.3) * keep * (1.0 - 0.72 * nuclear)
+        keep = white * (1.0 - ridge * (1.0 - nuclear) * (1.0 - 0.8 * reticulum))
+        body = xp.clip(body, 0, 1.3) * keep
+        body = body * (1.0 - nuclear) + nuclear * xp.clip(0.16 + 0.12 * cloud, 0, 1)
         haze = xp.clip(haze * (1.0 + 0.35 * cloud + 0.25 * grain), 0, 1) * keep
-        blue = xp.maximum(nuclei * (1.0 + 0.08 * grain), haze)
-        return blue * gain, body * gain, ink, defocus, solid
+        blue = xp.maximum(nuclei * (1.0 + 0.08 * grain), haze * (1.0 - reticulum))
+        return blue * gain * STRENGTH[0], body * gain * STRENGTH[1], ink, defocus, solid
 
     def _colours(self, plans: list[Plan], blue: Any, pink: Any, ink: Any, defocus: Any, solid: Any) -> Any:
         from elsewhere.phantom.slides.drawing import MARGIN

@@ -113,7 +113,9 @@ class SlideSpec:
         for vector in (own.haematoxylin, own.eosin):
             moved = np.maximum(np.array(vector) + rng.normal(0, 0.012, 3), 0.02)
             vectors.append(tuple(float(v) for v in moved / np.linalg.norm(moved)))
-        strength = tuple(float(s * f) for s, f in zip(own.strength, np.exp(rng.normal(0, 0.12, 2)), strict=True))
+        strength = tuple(
+            float(s * f) for s, f in zip(own.strength, np.exp(rng.normal(0, 0.12, 2)), strict=True)
+        )
         return Stain(haematoxylin=vectors[0], eosin=vectors[1], strength=strength)  # type: ignore[arg-type]
 
 
@@ -146,15 +148,21 @@ class World:
 
     def __post_init__(self) -> None:
         if self.size not in SIZES:
-            raise unknown_name("size", self.size, list(SIZES), where="size")
+            raise unknown_name("size", self.size, list(SIZES))
         if not 1 <= self.patients <= 180:
             raise UserError(
-                f"{self.patients} patients per centre", where="patients", fix="From 1 to 180, so that names have 3 digits."
+                f"{self.patients} patients per centre",
+                where="patients",
+                fix="From 1 to 180, so that names have 3 digits.",
             )
         if not 1 <= self.nodes <= 5:
-            raise UserError(f"{self.nodes} slides per patient", where="nodes", fix="From 1 to 5, as in CAMELYON17.")
+            raise UserError(
+                f"{self.nodes} slides per patient", where="nodes", fix="From 1 to 5, as in CAMELYON17."
+            )
         if not self.centres or len(set(self.centres)) != len(self.centres):
-            raise UserError("the centres are none, or one is named twice", where="centres", fix="E.g. 0,1,2,3,4.")
+            raise UserError(
+                "the centres are none, or one is named twice", where="centres", fix="E.g. 0,1,2,3,4."
+            )
         for number in self.centres:
             centre_at(number, self.shift)
 
@@ -212,7 +220,8 @@ def world_from(spec: Mapping[str, Any], *, where: str = "phantom") -> World:
     values = dict(spec)
     for name in values:
         if name not in known:
-            raise unknown_name("setting", name, known, where=where)
+            error = unknown_name("setting", name, known)
+            raise UserError(error.what, where=where, fix=error.fix)
     try:
         if "shift" in values:
             values["shift"] = shift_from({str(k): float(v) for k, v in dict(values["shift"]).items()})

@@ -86,7 +86,8 @@ class SlideWriter:
 
     def __init__(self, file: BinaryIO, size_px: tuple[int, int], options: TiffOptions) -> None:
         self._file, self._options = file, options
-        self._levels = []
+        self._levels: list[_Level] = []
+        self._repeated: dict[int, tuple[Pixels, bytes, Pixels]] = {}
         for width, height in level_sizes(*size_px):
             columns, rows = -(-width // TILE), -(-height // TILE)
             # the finest level is encoded tile by tile and needs no band
@@ -100,7 +101,7 @@ class SlideWriter:
 
         Args:
             tiles: uint8 RGB of `TILE` x `TILE` pixels each, from left to right; None for a tile without data, as
-                sparse slides have.
+                sparse slides have. An array that is not writeable is encoded once, however often it is given.
         """
         level = self._levels[0]
         small = self._levels[1] if len(self._levels) > 1 else None
@@ -110,9 +111,15 @@ class SlideWriter:
             if tile is None:
                 level.places.append((0, 0))
                 continue
-            level.places.append(self._put(tile))
+            if tile.flags.writeable:
+                content, reduced = self._encoded(tile), halved(tile)
+            else:
+                if id(tile) not in self._repeated:
+                    self._repeated[id(tile)] = (tile, self._encoded(tile), halved(tile))
+                _, content, reduced = self._repeated[id(tile)]
+            level.places.append(self._put(content))
             if small is not None:
-                small.band[top : top + half, column * half : (column + 1) * half] = halved(tile)
+                small.band[top : top + half, column * half : (column + 1) * half] = reduced
         level.row += 1
         if small is not None:
             small.filled += half
@@ -122,7 +129,7 @@ class SlideWriter:
     def _flush(self, number: int) -> None:
         level = self._levels[number]
         for column in range(level.columns):
-            level.places.append(self._put(level.band[:, column * TILE : (column + 1) * TILE]))
+            level.places.append(self._put(self._encoded(level.band[:, column * TILE : (column + 1) * TILE])))
         level.row += 1
         if number + 1 < len(self._levels):
             below = self._levels[number + 1]
@@ -136,23 +143,28 @@ class SlideWriter:
         level.band[...] = self._options.white
         level.filled = 0
 
-    def _put(self, tile: Pixels) -> tuple[int, int]:
+    def _put(self, content: bytes) -> tuple[int, int]:
+        place = self._file.tell()
+        self._file.write(content)
+        return place, len(content)
+
+    def _encoded(self, tile: Pixels) -> bytes:
         from PIL import Image
 
         content = io.BytesIO()
         Image.fromarray(tile).save(
             content, "JPEG", quality=self._options.quality, subsampling=2 if self._options.subsampled else 0
         )
-        place = self._file.tell()
-        self._file.write(content.getbuffer())
-        return place, content.getbuffer().nbytes
+        return content.getvalue()
 
     def close(self) -> None:
         """Write the directories; all rows of tiles must have been written."""
         link = 8
         for number, level in enumerate(self._levels):
             if len(level.places) != level.columns * level.rows:
-                raise RuntimeError(f"level {number} has {len(level.places)} of {level.columns * level.rows} tiles")
+                raise RuntimeError(
+                    f"level {number} has {len(level.places)} of {level.columns * level.rows} tiles"
+                )
             start = self._directory(level, number)
             end = self._file.tell()
             self._file.seek(link)

@@ -194,7 +194,19 @@ def draw_disease(spec: SlideSpec, anatomy: Anatomy) -> Disease:
         x, y, tilt = _place(spec, anatomy, wanted if spec.stage == "macro" and at == 0 else 0.0, rng)
         cells = spec.stage == "itc" and wanted < 120
         plans.append(
-            _Plan(x, y, tilt, wanted, float(rng.uniform(0.12, 0.5) if wanted > 2000 and spec.size != "real" else rng.uniform(0.4, 0.85)), "cells" if cells else pattern, int(rng.integers(6)))
+            _Plan(
+                x,
+                y,
+                tilt,
+                wanted,
+                float(
+                    rng.uniform(0.12, 0.5)
+                    if wanted > 2000 and spec.size != "real"
+                    else rng.uniform(0.4, 0.85)
+                ),
+                "cells" if cells else pattern,
+                int(rng.integers(6)),
+            )
         )
     found = empty
     for _ in range(_TRIES):
