@@ -37,8 +37,8 @@ def phantom_slides(
     size: Annotated[
         str,
         typer.Option(
-            help="small (about 5,600 x 2,600 px at 0.5 um), half (about 12,000 x 8,000 px at 0.25 um) or real (about "
-            "100,000 x 100,000 px at 0.25 um)."
+            help="tiny (about 1,500 x 1,000 px at 0.5 um, no macrometastases), small (5,600 x 2,600 px at 0.5 um), half "
+            "(12,000 x 8,000 px at 0.25 um) or real (100,000 x 100,000 px at 0.25 um)."
         ),
     ] = "small",
     shift: Annotated[

@@ -227,6 +227,8 @@ class Drawing:
             np.arange(first[1], last[1]).astype(np.float32) * np.float32(PITCH_UM),
         )
         known = self._known(u, v, first)
+        if (known.ground.tissue == GLASS).all() and not self.artefacts.meets(*box):
+            return None
         marks = tuple(
             (name, _in_region(bank_of(name, round(mpp, 6)), places, mpp, (x0, y0), (rows, columns), variants))
             for name, places, variants in self._nuclei(box, known)

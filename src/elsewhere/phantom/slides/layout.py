@@ -185,7 +185,7 @@ def _write_one(
     glass: dict[tuple[int, int], Pixels] = {}
 
     def tile_at(column: int, row: int) -> Pixels | None:
-        if fault == "missing-tiles" and abs(column - columns // 2) <= 1 and abs(row - rows // 2) <= 1:
+        if fault == "missing-tiles" and _is_middle(column, columns) and _is_middle(row, rows):
             return None
         box = (column * TILE, row * TILE, TILE, TILE)
         if drawing.is_blank(*box):
@@ -204,6 +204,10 @@ def _write_one(
     if drawing.disease.lesions and fault != "missing-annotation":
         write_xml(polygons_of(drawing.disease), folder / ANNOTATIONS / f"{spec.slide_id}.xml", spec.mpp)
     return truth_of(drawing, fault)
+
+
+def _is_middle(at: int, count: int) -> bool:
+    return abs(at - count // 2) <= (1 if count > 4 else 0)
 
 
 def slide_path(folder: Path, spec: SlideSpec) -> Path:

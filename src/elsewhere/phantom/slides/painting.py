@@ -107,6 +107,9 @@ class Painter:
         ink = ink[:, inner, inner]
         inked = bool((ink > 0).any())
         grain = self._window(plans, "noise")[:, inner, inner] * scanner.noise
+        contrast = 1.0 + 1.1 * max(0.0, stain.strength[1] / stain.strength[0] - 0.6)
+        if contrast > 1:  # where eosin is strong it lies in collagen and blood more than in cytoplasm
+            pink = pink**contrast
         rows, columns = plans[0].shape[0] - 2 * MARGIN, plans[0].shape[1] - 2 * MARGIN
         made = self._empty((len(plans), rows, columns, 3))
         for channel in range(3):

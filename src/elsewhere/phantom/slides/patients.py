@@ -38,11 +38,13 @@ class Size:
 
 
 SIZES: Mapping[str, Size] = {
+    "tiny": Size(width_um=720.0, height_um=480.0, reduction=2),
     "small": Size(width_um=2700.0, height_um=1250.0, reduction=2),
     "half": Size(width_um=2900.0, height_um=1950.0, reduction=1),
-    "real": Size(width_um=24300.0, height_um=24300.0, reduction=1),
+    "real": Size(width_um=25000.0, height_um=25000.0, reduction=1),
 }
-"""`small` is stored at about 0.5 um, as a scan at 20x; the others at the centre's own resolution."""
+"""`tiny` and `small` are stored at about 0.5 um, as a scan at 20x; the others at the centre's own resolution. A tiny
+slide is too small for a macrometastasis and has a micrometastasis in its place."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +86,11 @@ class SlideSpec:
 
     @property
     def size_px(self) -> tuple[int, int]:
-        """Width and height of the finest level."""
+        """Width and height of the finest level, so that every level is exactly half of the one before."""
         size = SIZES[self.size]
-        return round(size.width_um / self.mpp), round(size.height_um / self.mpp)
+        step = 256 if size.width_um / self.mpp > 30_000 else 64
+        width, height = (-(-round(um / self.mpp) // step) * step for um in (size.width_um, size.height_um))
+        return width, height
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Return the draws of one property of the slide.
@@ -127,7 +131,7 @@ class World:
         patients: Patients per centre.
         nodes: Slides per patient.
         centres: Numbers of the centres.
-        size: 'small', 'half' or 'real'.
+        size: 'tiny', 'small', 'half' or 'real'.
         shift: How far the centres lie apart, per axis.
         seed: Seed of every draw.
 
@@ -180,6 +184,7 @@ class World:
             for member in range(self.patients):
                 for node in range(self.nodes):
                     at = (start + (member * 5 + node + 1) * _GOLDEN) % 1
+                    planned = _stage_at(at, centre.stages)
                     made.append(
                         SlideSpec(
                             seed=self.seed,
@@ -187,7 +192,7 @@ class World:
                             patient=number * stride + member,
                             member=member,
                             node=node,
-                            stage=_stage_at(at, centre.stages),
+                            stage="micro" if self.size == "tiny" and planned == "macro" else planned,
                             size=self.size,
                         )
                     )
