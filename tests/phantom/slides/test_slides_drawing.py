@@ -53,6 +53,20 @@ def test_a_level_drawn_anew_has_the_colours_of_the_averaged_finest_level(drawing
     assert np.corrcoef(fine.mean(2).ravel(), coarse.mean(2).ravel())[0, 1] > 0.6
 
 
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("reduction", [1, 2])
+def test_patches_at_once_are_the_patches_by_themselves(drawing, device, reduction):
+    if device:
+        pytest.importorskip("torch")
+    corners = [(0, 0), (311, 207), (150, 90), (-40, -40)]
+    pixels, truth = drawing.patches(corners, 48, reduction=reduction, device=device)
+    for at, (x, y) in enumerate(corners):
+        alone = drawing.region(x, y, 48, 48, reduction=reduction).astype(int)
+        assert np.abs(np.asarray(pixels[at]) - alone).max() <= (1 if device else 0)
+        assert np.array_equal(truth[at], drawing.truth(x, y, 48, 48, reduction=reduction))
+    assert drawing.plan(-40, -40, 48, 48, reduction=reduction) is None  # glass among them
+
+
 def test_torch_paints_what_numpy_paints(drawing):
     torch = pytest.importorskip("torch")
     plans = [drawing.plan(500 + 101 * at, 350, 96, 96) for at in range(3)]
@@ -148,15 +162,17 @@ def test_without_a_shift_the_centres_are_equal_and_at_one_they_are_the_real_ones
 def test_the_planted_stain_is_measured_again(centre):
     seeds = (Drawing(slide_of("negative", centre=centre, seed=seed)) for seed in range(1, 20))
     # a pen's colour is no stain, and Macenko's method takes it for one
-    drawing = next(one for one in seeds if all(artefact.kind != "ink" for artefact in one.artefacts.artefacts))
+    drawing = next(
+        one for one in seeds if all(artefact.kind != "ink" for artefact in one.artefacts.artefacts)
+    )
     width, height = drawing.size_px
     fit = macenko.fit(drawing.region(width // 8, height // 8, width * 3 // 4, height * 3 // 4))
     stain = drawing.stain
-    # the spread of haematoxylin's red within a slide is 0.02 in the real tiles, of the strength 0.3 to 0.6
-    assert np.abs(np.subtract(fit.haematoxylin, stain.haematoxylin)).max() < 0.03
-    assert np.abs(np.subtract(fit.eosin, stain.eosin)).max() < 0.12
-    assert abs(fit.concentrations[0] - stain.strength[0]) < 0.6
-    assert abs(fit.concentrations[1] - stain.strength[1]) < 0.7
+    # within a real slide haematoxylin's red varies by 0.02, the strengths by 0.3 to 0.6 of 0.9 to 3.4
+    assert np.abs(np.subtract(fit.haematoxylin, stain.haematoxylin)).max() < 0.02
+    assert np.abs(np.subtract(fit.eosin, stain.eosin)).max() < 0.08
+    assert 0.85 < fit.concentrations[0] / stain.strength[0] < 1.2
+    assert 0.75 < fit.concentrations[1] / stain.strength[1] < 1.4
 
 
 @pytest.mark.parametrize("stage", ["negative", "itc", "micro"])

@@ -15,7 +15,7 @@ from elsewhere.phantom.slides.nuclei import bank_of
 if TYPE_CHECKING:
     from elsewhere.phantom.slides.drawing import Drawing, Plan
 
-STRENGTH = (0.84, 1.25)
+STRENGTH = (0.82, 1.15)
 """Factors that bring the 99th percentile of both stains in a slide near 1."""
 INK = (1.6, 0.9, 0.25)
 """Optical density of a blue-green pen in red, green and blue."""
