@@ -304,8 +304,8 @@ def centre_at(number: int, shift: Shift) -> Centre:
 
     Example:
         >>> alike = shift_from({"stain": 1.0})
-        >>> centre_at(4, alike).stain == CENTRES[4].stain, centre_at(4, alike).scanner == CENTRES[3].scanner
-        (True, True)
+        >>> centre_at(4, alike).stain.strength, centre_at(4, alike).scanner == CENTRES[3].scanner
+        ((1.7, 0.98), True)
     """
     if not 0 <= number < len(CENTRES):
         raise UserError(f"there is no centre {number}", where="centres", fix="Centres are 0 to 4.")

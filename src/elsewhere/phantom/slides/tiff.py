@@ -1,6 +1,6 @@
 """A pyramidal tiled BigTIFF of JPEG tiles, written from tiles that are drawn one after the other.
 
-Only the tiles of one row per level are in memory, so that a slide of 100,000 x 100,000 pixels takes some 150 MB.
+Only the tiles of one row per level are in memory, which is some 150 MB for a slide of 100,000 x 100,000 pixels.
 Pillow encodes; nothing else is needed.
 """
 
@@ -158,7 +158,11 @@ class SlideWriter:
         return content.getvalue()
 
     def close(self) -> None:
-        """Write the directories; all rows of tiles must have been written."""
+        """Write the directories.
+
+        Raises:
+            RuntimeError: Rows of tiles are missing.
+        """
         link = 8
         for number, level in enumerate(self._levels):
             if len(level.places) != level.columns * level.rows:
