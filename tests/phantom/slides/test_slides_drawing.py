@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -12,6 +15,8 @@ from elsewhere.phantom.slides.centres import AXES, CENTRES, Shift, centre_at, sh
 from elsewhere.phantom.slides.drawing import Drawing, paint
 from elsewhere.phantom.slides.painting import Painter
 from elsewhere.phantom.slides.patients import World, world_from
+from elsewhere.phantom.slides.tumour import longest_axis_px
+from elsewhere.scoring.slides.regions import find_regions
 
 
 def slide_of(stage, *, centre=0, shift=None, seed=1, size="tiny"):
@@ -249,3 +254,26 @@ def test_a_region_that_cannot_be_drawn_is_refused(drawing, bad):
 
 def test_all_axes_have_a_shift():
     assert set(AXES) == set(Shift.__dataclass_fields__)
+
+
+def test_the_axis_is_that_of_the_evaluation():
+    rng = np.random.default_rng(4)
+    for share in (0.02, 0.3, 0.6):
+        mask = rng.random((60, 80)) < share
+        assert longest_axis_px(mask) == pytest.approx(find_regions(mask).major_axis_px.max())
+    assert longest_axis_px(np.zeros((5, 5), dtype=bool)) == 0
+
+
+def test_a_machine_with_numpy_and_scipy_alone_draws():
+    code = (
+        "import sys\n"
+        "absent = 'numba tifffile openslide pandas contourpy pyarrow imagecodecs pydantic typer matplotlib PIL'.split()\n"
+        "sys.modules.update(dict.fromkeys(absent))\n"
+        "from elsewhere.phantom.slides.drawing import Drawing\n"
+        "from elsewhere.phantom.slides.patients import World\n"
+        "slides = World(patients=4, nodes=2, size='tiny').slides()\n"
+        "drawing = Drawing(next(one for one in slides if one.stage == 'micro'))\n"
+        "print(drawing.disease.stage, drawing.region(600, 400, 32, 32).shape)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split("\n")[0] == "micro (32, 32, 3)", done.stderr

@@ -231,15 +231,38 @@ def measure(lesions: Sequence[Lesion]) -> tuple[str, float, float]:
     Returns:
         The stage, the largest major axis in microns, and the area in square millimetres.
     """
-    from elsewhere.scoring.slides.regions import find_regions
-
     if not lesions:
         return "negative", 0.0, 0.0
     mask, _, _ = mask_of(lesions)
-    regions = find_regions(mask)
-    axis = float(np.max(regions.major_axis_px)) * PITCH if mask.any() else 0.0
+    axis = longest_axis_px(mask) * PITCH
     stage = "negative" if not mask.any() else "macro" if axis > 2000 else "micro" if axis > 200 else "itc"
     return stage, axis, float(mask.sum()) * PITCH * PITCH / 1e6
+
+
+def longest_axis_px(mask: npt.NDArray[np.bool_]) -> float:
+    """Measure the longest major axis of the objects of a mask, by equal moments, as the evaluation of slides does.
+
+    The room of scoring needs libraries that a bare machine has not, so that the drawing has a measure of its own.
+
+    Args:
+        mask: True where there is tumour.
+
+    Returns:
+        The axis in pixels; 0 without an object.
+
+    Example:
+        >>> round(longest_axis_px(np.ones((10, 200), dtype=bool)))
+        231
+    """
+    from scipy import ndimage
+
+    labels, count = ndimage.label(mask, structure=np.ones((3, 3)))
+    longest = 0.0
+    for at, box in enumerate(ndimage.find_objects(labels), start=1):
+        rows, columns = np.nonzero(labels[box] == at)
+        covariance = np.cov(np.stack([rows, columns]).astype(float), bias=True)
+        longest = max(longest, 4 * float(np.sqrt(max(0.0, np.linalg.eigvalsh(covariance)[-1]))))
+    return longest if count else 0.0
 
 
 def mask_of(lesions: Sequence[Lesion]) -> tuple[npt.NDArray[np.bool_], int, int]:
