@@ -31,7 +31,9 @@ def by_whole_numbers(mask):
     out = []
     for label in range(1, count + 1):
         rows, columns = (np.asarray(v).tolist() for v in np.nonzero(labels == label))
-        corners = np.array([(r + i, c + j) for r, c in zip(rows, columns, strict=True) for i in (0, 1) for j in (0, 1)])
+        corners = np.array(
+            [(r + i, c + j) for r, c in zip(rows, columns, strict=True) for i in (0, 1) for j in (0, 1)]
+        )
         corners = np.unique(corners, axis=0)
         gaps = corners[:, None] - corners[None]
         n = len(rows)
@@ -53,7 +55,10 @@ def by_whole_numbers(mask):
 def check_against_whole_numbers(mask, found: SlideObjects):
     wanted, labels = by_whole_numbers(mask)
     assert found.count == len(wanted)
-    second = {name: (found.table[:, k + 1] << 32) + found.table[:, k] for name, k in (("rr", RR), ("cc", CC), ("rc", RC))}
+    second = {
+        name: (found.table[:, k + 1] << 32) + found.table[:, k]
+        for name, k in (("rr", RR), ("cc", CC), ("rc", RC))
+    }
     assert found.area_px.tolist() == [one["area"] for one in wanted]
     assert found.first_px.tolist() == [list(one["first"]) for one in wanted]
     assert found.boxes_px.tolist() == [list(one["box"]) for one in wanted]
@@ -84,7 +89,6 @@ def test_strips_of_any_heights_equal_whole_numbers(mask, heights):
 
 def spiral(n):
     mask = np.zeros((n, n), dtype=bool)
-    r, c, dr, dc = 0, 0, 0, 1
     top, left, bottom, right = 0, 0, n - 1, n - 1
     while top <= bottom and left <= right:
         mask[top, max(left - 2, 0) : right + 1] = True
@@ -109,7 +113,9 @@ def comb(n):
     return mask
 
 
-@pytest.mark.parametrize("shape", [spiral(41), ring(33), comb(40), comb(40)[::-1], np.eye(37, dtype=bool)[:, ::-1]])
+@pytest.mark.parametrize(
+    "shape", [spiral(41), ring(33), comb(40), comb(40)[::-1], np.eye(37, dtype=bool)[:, ::-1]]
+)
 @pytest.mark.parametrize("height", [1, 7, 64])
 def test_spirals_holes_combs_and_single_pixels(shape, height):
     mask = np.zeros((len(shape) + 9, shape.shape[1] + 13), dtype=bool)
@@ -159,7 +165,10 @@ def test_moments_of_huge_objects_use_whole_numbers_of_any_size():
     for column, value in values.items():
         table[0, column], table[0, column + 1] = value & 0xFFFFFFFF, value >> 32
     table[0, objects.kernels.AREA] = h * w
-    table[0, objects.kernels.SUM_R], table[0, objects.kernels.SUM_C] = w * h * (h - 1) // 2, h * w * (w - 1) // 2
+    table[0, objects.kernels.SUM_R], table[0, objects.kernels.SUM_C] = (
+        w * h * (h - 1) // 2,
+        h * w * (w - 1) // 2,
+    )
     table[0, objects.kernels.BOTTOM], table[0, objects.kernels.RIGHT] = h, w
     np.testing.assert_allclose(
         SlideObjects(table=table).moments[0], [(h**2 - 1) / 12, (w**2 - 1) / 12, 0.0], rtol=1e-14, atol=1e-3

@@ -177,7 +177,11 @@ class ObjectStream:
         Raises:
             UserError: The strip has another width, the mask has too many rows, or it has over 4,000,000 objects.
         """
-        if strip.ndim != 2 or strip.shape[1] != self._width or (marks is not None and marks.shape != strip.shape):
+        if (
+            strip.ndim != 2
+            or strip.shape[1] != self._width
+            or (marks is not None and marks.shape != strip.shape)
+        ):
             raise UserError(
                 f"a strip of {' x '.join(map(str, strip.shape))} in a mask of {self._width} columns",
                 where=self._where or None,
@@ -251,9 +255,7 @@ class ObjectStream:
         return SlideObjects(table=table[order])
 
 
-def measure_objects(
-    mask: npt.NDArray[np.bool_], marks: npt.NDArray[np.bool_] | None = None
-) -> SlideObjects:
+def measure_objects(mask: npt.NDArray[np.bool_], marks: npt.NDArray[np.bool_] | None = None) -> SlideObjects:
     """Measure the objects of a mask that is in memory.
 
     Args:
