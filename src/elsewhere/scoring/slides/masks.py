@@ -17,7 +17,7 @@ from elsewhere.errors import UserError
 from elsewhere.predictions.slide_masks import SlideGeometry, SlideMask, check_grid
 from elsewhere.protocols import SlideRules
 from elsewhere.scoring.slides.boundary import BoundaryDice, boundary_dice
-from elsewhere.scoring.slides.mean_map import cell_px, mean_map
+from elsewhere.scoring.slides.mean_map import MeanMap, cell_px, mean_map
 from elsewhere.scoring.slides.objects import ObjectStream, SlideObjects, measure_objects
 from elsewhere.scoring.slides.regions import stage_of_extent
 
@@ -133,21 +133,50 @@ def stage_of_objects(objects: SlideObjects, pixel_um: float, rules: SlideRules) 
     )
 
 
-def stage_of_mask(mask: SlideMask, geometry: SlideGeometry, rules: SlideRules) -> MaskStage:
-    """Derive the stage of a slide from one mask.
+class StageStream:
+    """Stages a mask that arrives in strips, on its own pixels and on cells of about 8 microns.
 
     Args:
-        mask: The mask.
+        mask: The mask: its size, scale and threshold; its strips are given to `add`.
         geometry: What is known of the slide.
         rules: The protocol's rules of slides.
 
-    Returns:
-        The stage.
+    Example:
+        >>> from pathlib import Path
+        >>> mask = SlideMask(path=Path("a"), columns=64, rows=640, step_px=1.0, reader=lambda: iter(()))
+        >>> stream = StageStream(mask, SlideGeometry(mpp=0.5), SlideRules())
+        >>> stream.add(np.full((640, 64), 255, dtype=np.uint8))
+        >>> own, cells = stream.finish()
+        >>> own.stage, round(own.axis_mm, 3), cells.stage, round(cells.axis_mm, 3)
+        ('micro', 0.37, 'micro', 0.369)
     """
-    cell = _cell(geometry, mask)
-    if rules.stage_pixels == "own" and mask.step_px < cell:
-        return stage_of_objects(stream_objects(mask), mask.step_px * geometry.mpp, rules)
-    return stage_of_objects(measure_objects(mean_map(mask, cell=cell)), cell * geometry.mpp, rules)
+
+    def __init__(self, mask: SlideMask, geometry: SlideGeometry, rules: SlideRules) -> None:
+        self._mask, self._geometry, self._rules = mask, geometry, rules
+        self._cell = _cell(geometry, mask)
+        self._objects = ObjectStream(mask.columns, where=str(mask.path))
+        self._map = MeanMap(mask, cell=self._cell)
+
+    def add(self, strip: npt.NDArray[np.uint8]) -> None:
+        """Take the next rows.
+
+        Args:
+            strip: Full rows of values, 0 to 255.
+        """
+        self._objects.add(strip > self._mask.tumour_above)
+        self._map.add(strip)
+
+    def finish(self) -> tuple[MaskStage, MaskStage]:
+        """Close the mask.
+
+        Returns:
+            The stage on the mask's own pixels, and that on cells.
+        """
+        mpp, rules = self._geometry.mpp, self._rules
+        return (
+            stage_of_objects(self._objects.finish(), self._mask.step_px * mpp, rules),
+            stage_of_objects(measure_objects(self._map.finish()), self._cell * mpp, rules),
+        )
 
 
 def stream_objects(mask: SlideMask) -> SlideObjects:

@@ -194,7 +194,7 @@ def _compressor() -> Callable[[Bytes], bytes]:
         import imagecodecs
     except ImportError:
         return lambda tile: zlib.compress(tile.tobytes(), 1)
-    return lambda tile: bytes(imagecodecs.deflate_encode(tile, level=1))
+    return lambda tile: bytes(imagecodecs.deflate_encode(tile.tobytes(), level=1))
 
 
 def _write_level(file: Any, tiles: Iterator[bytes], grid: MaskGrid, factor: int) -> None:
