@@ -235,8 +235,9 @@ def _contradictions(
     ]
     if not wrong:
         return []
+    have, masks = ("has", "its truth mask gives") if len(wrong) == 1 else ("have", "their truth masks give")
     return [
-        f"{len(wrong)} slides have another stage in the cohort than their truth masks give; the cohort's counts: "
+        f"{len(wrong)} of {len(results)} slides {have} another stage in the cohort than {masks}, and the cohort's counts: "
         f"{name_rows(wrong)}"
     ]
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CELL_UM = 8.0
 MOST_CELLS = 200_000_000
+_MOST_WAITING = 1 << 20
 
 
 def cell_px(mpp: float, *, cell_um: float = CELL_UM) -> float:
@@ -194,19 +195,32 @@ def _add_whole(
     total: npt.NDArray[np.float32],
     line: npt.NDArray[np.float64],
 ) -> None:
-    """Add rows to the cells where each pixel lies in one cell: whole numbers, exact."""
+    """Add rows to the cells where each pixel lies in one cell: whole numbers, exact.
+
+    Rows of one cell are added up by column first.
+    """
+    sums = np.zeros(strip.shape[1], dtype=np.uint32)
+    waiting = 0
     for k in range(strip.shape[0]):
-        if row_cell[top + k] < 0:
+        here, share = row_cell[top + k], row_share[top + k]
+        for column in range(sums.size):
+            sums[column] += strip[k, column]
+        waiting += 1
+        more = k + 1 < strip.shape[0] and row_cell[top + k + 1] == here
+        if more and share == 1.0 and row_share[top + k + 1] == 1.0 and waiting < _MOST_WAITING:
             continue
         some = False
-        for cell in range(begin.size - 1):
-            value = np.int64(0)
-            for column in range(begin[cell], begin[cell + 1]):
-                value += strip[k, column]
-            line[cell] = value
-            some |= value != 0
+        if here >= 0:
+            for cell in range(begin.size - 1):
+                value = np.int64(0)
+                for column in range(begin[cell], begin[cell + 1]):
+                    value += sums[column]
+                line[cell] = value
+                some |= value != 0
         if some:
-            _add_line(line, row_cell[top + k], row_share[top + k], total)
+            _add_line(line, here, share, total)
+        sums[:] = 0
+        waiting = 0
 
 
 @numba.njit(cache=True, nogil=True)

@@ -1,7 +1,7 @@
 """Write a mask of a slide that comes in strips of rows, as a tiled pyramidal TIFF that QuPath, ASAP and OpenSlide open.
 
 One row of tiles and the first reduced level are in memory, never the mask. That level is reduced by 4 along a side, or
-by more where it would be over 192 MB; each further one by 2. Values are 0 and 255, or probabilities in 8 bits; the
+by more where it would be over 64 MB; each further one by 2. Values are 0 and 255, or probabilities in 8 bits; the
 description of the file says which, and where on the slide the mask begins.
 """
 
@@ -24,7 +24,9 @@ from elsewhere.inputs.slides.annotations.mask_tiff import EXTRA, MOST_EDGE
 
 TILE = 512
 _FIRST_REDUCTION = 4
-_MOST_REDUCED = 192 << 20
+_MOST_REDUCED = 64 << 20
+_CHUNK = 4 << 20
+_SHORT = 16
 _SMALLEST_LEVEL = 1024
 _LARGE = 2 << 30
 _UM = (0.02, 100.0)
@@ -139,10 +141,35 @@ class _Reduced:
 def _block_mean(pixels: Bytes, factor: int, *, probability: bool) -> Bytes:
     """The mean of blocks, the last of a row or column of fewer pixels; of a mask, 255 where over half of a block is."""
     height, width = pixels.shape
-    rows, columns = np.arange(0, height, factor), np.arange(0, width, factor)
-    lines = np.add.reduceat(pixels, rows, axis=0, dtype=np.uint32)
-    total = np.add.reduceat(lines, columns, axis=1, dtype=np.uint32)
-    counts = np.outer(np.diff(np.r_[rows, height]), np.diff(np.r_[columns, width]))
+    rows, columns = -(-height // factor), -(-width // factor)
+    out = np.empty((rows, columns), dtype=np.uint8)
+    step = max(1, _CHUNK // (width * factor))
+    for first in range(0, rows, step):
+        part = pixels[first * factor : (first + step) * factor]
+        out[first : first + step] = _mean_of_rows(part, factor, probability=probability)
+    return out
+
+
+def _mean_of_rows(pixels: Bytes, factor: int, *, probability: bool) -> Bytes:
+    height, width = pixels.shape
+    rows, columns = -(-height // factor), -(-width // factor)
+    counts: Any = factor * factor
+    if (height, width) != (rows * factor, columns * factor):
+        wide = np.zeros((rows * factor, columns * factor), dtype=np.uint8)
+        wide[:height, :width] = pixels
+        pixels = wide
+        down, across = (
+            np.minimum(factor, side - factor * np.arange(count, dtype=np.uint32))
+            for side, count in ((height, rows), (width, columns))
+        )
+        counts = np.outer(down, across).astype(np.uint32)
+    kind: Any = np.uint16 if factor <= _SHORT else np.uint32
+    lines = pixels[0::factor].astype(kind)
+    for row in range(1, factor):
+        lines += pixels[row::factor]
+    total = lines[:, 0::factor].astype(np.uint32)
+    for column in range(1, factor):
+        total += lines[:, column::factor]
     if probability:
         return np.asarray((total + counts // 2) // counts, dtype=np.uint8)
     return np.asarray((2 * total > 255 * counts) * np.uint8(255), dtype=np.uint8)
@@ -190,11 +217,14 @@ def _tiles(rows: Iterable[tuple[int, Bytes]], reduced: _Reduced | None) -> Itera
 
 
 def _compressor() -> Callable[[Bytes], bytes]:
+    """The fastest of the writers of zlib's format that are installed."""
     try:
         import imagecodecs
-    except ImportError:
+
+        imagecodecs.zlibng_encode(b"", level=1)
+    except (ImportError, AttributeError):
         return lambda tile: zlib.compress(tile.tobytes(), 1)
-    return lambda tile: bytes(imagecodecs.deflate_encode(tile.tobytes(), level=1))
+    return lambda tile: bytes(imagecodecs.zlibng_encode(tile.tobytes(), level=1))
 
 
 def _write_level(file: Any, tiles: Iterator[bytes], grid: MaskGrid, factor: int) -> None:
