@@ -8,7 +8,6 @@ of memory, and writes the tiled TIFF too. All times are processor time.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -49,7 +48,7 @@ def object_rows(quick: bool) -> list[dict[str, Any]]:
     from elsewhere.scoring.slides.objects import measure_objects
 
     side = 1000 if quick else 3125
-    mask = smooth_mask(side, 11.5, 0.05)
+    mask = smooth_mask(side, 10.0, 0.05)
 
     def axes() -> np.ndarray:
         return measure_objects(mask).major_axis_px
@@ -63,7 +62,7 @@ def object_rows(quick: bool) -> list[dict[str, Any]]:
     def hull_feret() -> np.ndarray:
         out = []
         for one in regionprops(label(mask, connectivity=2)):
-            corners = np.concatenate([one.coords + [r, c] for r in (0, 1) for c in (0, 1)])
+            corners = np.concatenate([one.coords + np.array([r, c]) for r in (0, 1) for c in (0, 1)])
             hull = corners[ConvexHull(corners).vertices]
             out.append(np.sqrt(((hull[:, None] - hull[None]) ** 2).sum(axis=2).max()))
         return np.array(out)
@@ -171,7 +170,7 @@ def ours_whole(side: int, times: int, out: str) -> dict[str, Any]:
     return {
         "seconds": time.process_time() - begin,
         "gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-        "file_mb": os.path.getsize(out) / 2**20,
+        "file_mb": Path(out).stat().st_size / 2**20,
         "objects": own.n_objects,
         "axis_mm": own.axis_mm,
         "feret_mm": own.feret_mm,
@@ -201,7 +200,7 @@ def slide_row(quick: bool) -> dict[str, Any]:
     slow = (time.process_time() - begin) * times**2
     feret = 0.0
     for one in sorted(properties, key=lambda one: -one.axis_major_length)[:50]:
-        corners = np.concatenate([one.coords + [r, c] for r in (0, 1) for c in (0, 1)])
+        corners = np.concatenate([one.coords + np.array([r, c]) for r in (0, 1) for c in (0, 1)])
         hull = corners[ConvexHull(corners).vertices]
         feret = max(feret, float(np.sqrt(((hull[:, None] - hull[None]) ** 2).sum(axis=2).max())))
     gaps = (found["part"][0] - longest * PIXEL_UM / 1000, found["part"][1] - feret * PIXEL_UM / 1000)

@@ -66,6 +66,7 @@ SHOWN_BY = {
     "commands/demo": ("demo",),
     "commands/phantom_detections": ("phantom detections",),
     "commands/phantom": ("phantom mri", "phantom ultrasound", "phantom tomosynthesis"),
+    "commands/slide_masks": ("slides stage", "slides recompose"),
     "commands/study_report": ("run",),
     "commands/listing": ("protocols", "metrics", "readers", "recipes"),
     "files/": ("score", "summarise", "accept", "rank", "merge", "compare", "cohort read", "equivalence"),

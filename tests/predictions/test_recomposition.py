@@ -42,7 +42,9 @@ def canvas_of(patches, layout):
     ("patch", "stride", "weights"), [(16, 16, "none"), (16, 8, "none"), (16, 4, "hann"), (16, 11, "hann")]
 )
 def test_strips_equal_a_canvas(patch, stride, weights):
-    layout = PatchLayout(size_px=(201, 155), mpp=0.25, pixel_um=0.5, patch=patch, stride=stride, weights=weights)
+    layout = PatchLayout(
+        size_px=(201, 155), mpp=0.25, pixel_um=0.5, patch=patch, stride=stride, weights=weights
+    )
     patches = patches_of(layout, np.random.default_rng(stride))
     got = np.concatenate(list(recompose(patches, layout)))
     mean = canvas_of(patches, layout)
@@ -57,7 +59,9 @@ def test_hann_weights_fade_so_that_no_seam_is_seen():
     steps = {}
     for weights in ("none", "hann"):
         layout = PatchLayout(size_px=(48, 32), mpp=0.5, patch=32, stride=16, weights=weights)
-        patches = [PatchPrediction(i=i, j=0, values=np.full((32, 32), value)) for i, value in ((0, 0.1), (1, 0.9))]
+        patches = [
+            PatchPrediction(i=i, j=0, values=np.full((32, 32), value)) for i, value in ((0, 0.1), (1, 0.9))
+        ]
         row = np.concatenate(list(recompose(patches, layout)))[8].astype(int)
         steps[weights] = np.abs(np.diff(row)).max()
     assert steps["none"] > 90 and steps["hann"] < 25

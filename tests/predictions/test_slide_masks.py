@@ -66,7 +66,9 @@ def ring(x, y, right, bottom):
 
 def test_outlines_are_drawn_on_the_grid_of_the_other_mask(tmp_path):
     file = tmp_path / "a.geojson"
-    file.write_text(json.dumps({"type": "Polygon", "coordinates": [ring(80, 160, 400, 320), ring(160, 200, 240, 240)]}))
+    file.write_text(
+        json.dumps({"type": "Polygon", "coordinates": [ring(80, 160, 400, 320), ring(160, 200, 240, 240)]})
+    )
     Image.fromarray(PIXELS).save(tmp_path / "b.png")
     like, _ = read(tmp_path / "b.png", SlideGeometry(mpp=0.25, size_px=(1200, 800), downsample=8.0))
     _, got = read(file, like=like)
@@ -167,7 +169,9 @@ def test_scales_that_contradict_each_other_are_refused(tmp_path):
     tifffile.imwrite(
         file, PIXELS, tile=(64, 64), resolution=(5000, 5000), resolutionunit="CENTIMETER", metadata=None
     )
-    with pytest.raises(UserError, match=r"another scale: 4 microns per pixel are stated, and the file says 2"):
+    with pytest.raises(
+        UserError, match=r"another scale: 4 microns per pixel are stated, and the file says 2"
+    ):
         read(file, reading=MaskReading(pixel_um=4.0))
     stated = SlideGeometry(mpp=0.25, downsample=32.0, stated=True)
     with pytest.raises(UserError, match="the cohort states 32 slide pixels per mask pixel"):

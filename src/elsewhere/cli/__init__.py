@@ -30,6 +30,7 @@ from elsewhere.cli import (
     readers,
     scoring,
     slide_annotations,
+    slide_masks,
     slides,
     studies,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "readers",
     "scoring",
     "slide_annotations",
+    "slide_masks",
     "slides",
     "studies",
 ]

@@ -179,9 +179,9 @@ class _Copies:
         last = math.ceil(self.grid.rows / self.patch) if j is None else j
         while self.row < last:
             top = self.row * self.patch
-            yield self.strip[: min(self.patch, self.grid.rows - top)].copy()
-            self.strip[:] = 0
+            full, self.strip = self.strip, np.zeros_like(self.strip)
             self.row += 1
+            yield full[: min(self.patch, self.grid.rows - top)]
 
 
 class _Canvas:

@@ -115,6 +115,17 @@ class SlideMask(AbstractContextManager["SlideMask"]):
         """The value above which a pixel is tumour."""
         return 255.0 * self.threshold
 
+    def marked(self, strip: Bytes) -> npt.NDArray[np.bool_]:
+        """Compare values with the threshold.
+
+        Args:
+            strip: Values of the mask.
+
+        Returns:
+            True where they are above it.
+        """
+        return np.asarray(strip > np.uint8(math.floor(self.tumour_above)))
+
     def strips(self) -> Iterator[Bytes]:
         """Read the mask from top to bottom.
 

@@ -74,9 +74,7 @@ def test_a_placed_mask_counts_where_it_lies():
     truth = np.zeros((200, 300), dtype=bool)
     truth[100:140, 150:220] = True
     said = truth[80:180, 120:260]
-    found = measure_slide(
-        mask_of(said, offset_px=(120.0, 80.0), placed=True), mask_of(truth), GEOMETRY, OWN
-    )
+    found = measure_slide(mask_of(said, offset_px=(120.0, 80.0), placed=True), mask_of(truth), GEOMETRY, OWN)
     assert found.overlap.dice == 1.0
     assert found.said == found.truth
     cells = measure_slide(
@@ -107,9 +105,7 @@ def test_a_cell_is_tumour_where_over_half_of_it_is(seed, height, step):
     padded = np.zeros((-(-64 // k) * k, -(-96 // k) * k))
     inside = padded.copy()
     padded[:64, :96], inside[:64, :96] = pixels, 1
-    total, count = (
-        a.reshape(len(a) // k, k, a.shape[1] // k, k).sum(axis=(1, 3)) for a in (padded, inside)
-    )
+    total, count = (a.reshape(len(a) // k, k, a.shape[1] // k, k).sum(axis=(1, 3)) for a in (padded, inside))
     np.testing.assert_array_equal(got, total > 0.5 * count)
 
 
@@ -182,7 +178,9 @@ def world(tmp_path, truths, said, **columns):
     write(tmp_path / "said", said)
     frame = pd.DataFrame({"case_id": list(truths), "patient_id": list(truths), "microns_per_pixel": 0.25})
     frame["mask"] = [f"truth/{name}.png" for name in truths]
-    return Cohort.from_frame(frame.assign(**columns), root=tmp_path), read_slides(tmp_path / "said", ReadOptions())
+    return Cohort.from_frame(frame.assign(**columns), root=tmp_path), read_slides(
+        tmp_path / "said", ReadOptions()
+    )
 
 
 def evaluate(cohort, predictions, protocol="plain", **options):
@@ -214,7 +212,9 @@ def test_masks_shifted_by_one_patch_are_refused_by_name(tmp_path):
     truths = {name: square(40, 40 + 10 * k, 30 + 5 * k) for k, name in enumerate("abc")}
     moved = {name: np.roll(mask, 16, axis=1) for name, mask in truths.items()}
     cohort, predictions = world(tmp_path, truths, moved)
-    with pytest.raises(UserError, match=r"shifted by one patch: moved by 128 microns to the left .* Dice of 1\.00"):
+    with pytest.raises(
+        UserError, match=r"shifted by one patch: moved by 128 microns to the left .* Dice of 1\.00"
+    ):
         evaluate(cohort, predictions)
     scores, values = evaluate(cohort, predictions, on_invalid="worst")
     assert any("shifted by one patch" in text for text in scores.warnings)
@@ -226,7 +226,10 @@ def test_masks_that_are_wrong_otherwise_are_no_shift(tmp_path):
     for said in (
         {name: np.roll(mask, 90, axis=1) for name, mask in truths.items()},
         {name: np.zeros_like(mask) for name, mask in truths.items()},
-        {name: np.roll(mask, shift, axis=0) for (name, mask), shift in zip(truths.items(), (16, -16, 7), strict=True)},
+        {
+            name: np.roll(mask, shift, axis=0)
+            for (name, mask), shift in zip(truths.items(), (16, -16, 7), strict=True)
+        },
     ):
         assert not evaluate(*world(tmp_path, truths, said))[0].warnings
 
@@ -254,7 +257,9 @@ def test_a_missing_or_damaged_mask_is_the_worst_everywhere(tmp_path):
     rows = scores.cases.set_index("case_id")
     assert rows["status"].tolist() == ["invalid", "missing", "scored"]
     assert rows.loc["a", "slide_dice"] == 0.0 and rows.loc["a", "slide_dice_within_line"] == 0.0
-    assert rows.loc["b", "slide_false_positive_rate"] == rows.loc["b", "slide_false_positive_rate_tissue"] == 1.0
+    assert (
+        rows.loc["b", "slide_false_positive_rate"] == rows.loc["b", "slide_false_positive_rate_tissue"] == 1.0
+    )
     assert values["slide_dice"] == 0.5 and values["mask_lesion_recall"] == 0.5
 
 
@@ -268,7 +273,9 @@ def test_a_damaged_truth_is_always_an_error(tmp_path):
 
 def asap(path, top, left, size, step):
     corners = [(left, top), (left + size, top), (left + size, top + size), (left, top + size)]
-    points = "".join(f'<Coordinate Order="{k}" X="{x * step}" Y="{y * step}"/>' for k, (x, y) in enumerate(corners))
+    points = "".join(
+        f'<Coordinate Order="{k}" X="{x * step}" Y="{y * step}"/>' for k, (x, y) in enumerate(corners)
+    )
     path.write_text(
         "<?xml version='1.0'?><ASAP_Annotations><Annotations><Annotation Name='a' Type='Polygon' "
         f"PartOfGroup='Tumor'><Coordinates>{points}</Coordinates></Annotation></Annotations></ASAP_Annotations>"
@@ -295,7 +302,12 @@ def test_the_lesion_froc_is_equal_for_png_xml_and_pyramids(tmp_path, kind):
         {"case_id": ["a", "b"], "patient_id": ["a", "b"], "mask": [file.name, ""], "microns_per_pixel": 0.25}
     )
     points = pd.DataFrame(
-        {"case_id": ["a", "a", "b"], "x": [32.0 * 61, 5.0, 5.0], "y": [32.0 * 51, 5.0, 5.0], "score": [0.8, 0.9, 0.3]}
+        {
+            "case_id": ["a", "a", "b"],
+            "x": [32.0 * 61, 5.0, 5.0],
+            "y": [32.0 * 51, 5.0, 5.0],
+            "score": [0.8, 0.9, 0.3],
+        }
     )
     table = pd.DataFrame({"case_id": ["a", "b"]})
     said = Predictions(kind="slides", table=table, points=points, source="t", digest="x")

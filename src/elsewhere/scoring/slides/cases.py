@@ -138,6 +138,9 @@ def truth_reading(cohort: Cohort, number: int) -> MaskReading:
 
     Returns:
         How the mask is to be read.
+
+    Raises:
+        UserError: The value is not a whole number.
     """
     if "mask_tumour" not in cohort.cases.columns or pd.isna(cohort.cases["mask_tumour"].iloc[number]):
         return MaskReading()

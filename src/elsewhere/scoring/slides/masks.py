@@ -163,7 +163,7 @@ class StageStream:
         Args:
             strip: Full rows of values, 0 to 255.
         """
-        self._objects.add(strip > self._mask.tumour_above)
+        self._objects.add(self._mask.marked(strip))
         self._map.add(strip)
 
     def finish(self) -> tuple[MaskStage, MaskStage]:
@@ -190,7 +190,7 @@ def stream_objects(mask: SlideMask) -> SlideObjects:
     """
     stream = ObjectStream(mask.columns, where=str(mask.path))
     for strip in mask.strips():
-        stream.add(strip > mask.tumour_above)
+        stream.add(mask.marked(strip))
     return stream.finish()
 
 
@@ -309,7 +309,7 @@ def _nearest(tissue: SlideMask, cell: float, shape: tuple[int, int]) -> Mask:
     """A tissue mask on the cells: the mean where it is finer, the nearest pixel where it is coarser."""
     if tissue.step_px <= cell:
         return mean_map(tissue, cell=cell, shape=shape)
-    own = np.concatenate([strip > tissue.tumour_above for strip in tissue.strips()])
+    own = np.concatenate([tissue.marked(strip) for strip in tissue.strips()])
     out = np.zeros(shape, dtype=bool)
     at = [
         np.floor(((np.arange(count) + 0.5) * cell - offset) / tissue.step_px).astype(np.int64)
@@ -433,7 +433,7 @@ def _on_grid(mask: SlideMask, fine: float, shape: tuple[int, int]) -> Iterator[M
             yield blank[: min(before, _ROWS)]
             before -= min(before, _ROWS)
         for strip in mask.strips():
-            marked = strip > mask.tumour_above
+            marked = mask.marked(strip)
             step = max(1, _ROWS // times)
             for first in range(0, len(marked), step):
                 part = marked[first : first + step]
