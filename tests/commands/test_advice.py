@@ -96,6 +96,8 @@ ONLY_WITH = {
     ("scoring/prepared", "--resample"),  # the same for --resample
     ("predictions/units", "--unit"),  # the same for --unit
     ("analysis/result/inputs", "--matching"),  # the same for --matching
+    ("commands/slide_masks", "--downsample"),  # of `slides stage`
+    ("commands/slide_masks", "--patch"),  # of `slides recompose`
     ("commands/predict", "--export"),  # raised by `models --export`
     ("commands/plan", "--import"),  # of the `run` that the line prints
     ("commands/plan", "--zip"),  # of `python -m elsewhere.engine`, which the line prints

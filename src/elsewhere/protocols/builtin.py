@@ -190,10 +190,9 @@ LYMPH_NODES = add_protocol(
         tasks=("slides",),
         source="The lymph-node study, its Table 3 and Figure 8",
         slides=SlideRules(stage_pixels="8um"),
-        counterpart="lymph-nodes-tables",
         notes=(
             "Masks are reduced to cells of about 8 microns (16x down of 20x) before anything is computed.",
-            "Slides with isolated tumour cells alone count as negative.",
+            "Slides with isolated tumour cells alone count as negative; `lymph-nodes-tables` leaves them out.",
         ),
     )
 )
@@ -206,7 +205,6 @@ LYMPH_NODES_TABLES = add_protocol(
         tasks=("slides",),
         source="The lymph-node study, its Tables 5 and 6",
         slides=SlideRules(stage_pixels="8um", itc="left-out"),
-        counterpart="lymph-nodes",
         notes=(
             "Masks are reduced to cells of about 8 microns (16x down of 20x) before anything is computed.",
             "Slides with isolated tumour cells alone are in neither class: sensitivity, specificity, precision and F1 "
