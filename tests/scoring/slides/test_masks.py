@@ -203,9 +203,9 @@ def test_lesions_are_counted_by_diameter_with_those_that_were_found(tmp_path):
     scores, values = evaluate(cohort, predictions)
     assert values["mask_lesion_recall"] == pytest.approx(2 / 8)
     table = TASK.details(scores, TASK.partition(scores), ScoreOptions())["lesion_recall_by_diameter"]
-    counts = {words: (row["lesions"], row["found"]) for words, row in table.items() if row["lesions"]}
+    counts = {row["diameter"]: (row["lesions"], row["found"]) for row in table if row["lesions"]}
     assert counts == {"up to 0.2 mm": (4, 1), "0.2 to 0.5 mm": (2, 0), "0.5 to 1 mm": (2, 1)}
-    assert table["over 5 mm"] == {"lesions": 0, "found": 0, "recall": None}
+    assert table[-1] == {"diameter": "over 5 mm", "lesions": 0, "found": 0, "recall": None}
 
 
 def test_masks_shifted_by_one_patch_are_refused_by_name(tmp_path):

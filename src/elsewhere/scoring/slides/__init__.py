@@ -477,13 +477,13 @@ class SlideTask(Task):
         return found | ({"lesion_recall_by_diameter": recall} if recall else {})
 
 
-def _recall_by_diameter(cases: pd.DataFrame, rules: SlideRules) -> dict[str, dict[str, float | int | None]]:
+def _recall_by_diameter(cases: pd.DataFrame, rules: SlideRules) -> list[dict[str, Any]]:
     """Lesions of the truth masks, and how many the predictions touch, by diameter (LN-26)."""
-    out: dict[str, dict[str, float | int | None]] = {}
+    out: list[dict[str, Any]] = []
     for words, lesions, found in size_class_columns(rules):
         if lesions in cases.columns:
             n, k = int(cases[lesions].sum()), int(cases[found].sum())
-            out[words] = {"lesions": n, "found": k, "recall": k / n if n else None}
+            out.append({"diameter": words, "lesions": n, "found": k, "recall": k / n if n else None})
     return out
 
 
