@@ -29,7 +29,9 @@ def patches(tmp_path):
     folder.mkdir()
     whole = np.zeros((256, 512), dtype=np.float32)
     whole[100:120, 40:440] = 0.9
-    rows = [(i, j) for j in range(4) for i in range(8) if whole[64 * j : 64 * j + 64, 64 * i : 64 * i + 64].any()]
+    rows = [
+        (i, j) for j in range(4) for i in range(8) if whole[64 * j : 64 * j + 64, 64 * i : 64 * i + 64].any()
+    ]
     rows = rows[::-1]
     pd.DataFrame(rows, columns=["i", "j"]).to_csv(folder / "patches.csv", index=False)
     values = [whole[64 * j : 64 * j + 64, 64 * i : 64 * i + 64] for i, j in rows]
@@ -61,16 +63,28 @@ def test_patches_become_a_mask_that_is_staged_alike(patches, tmp_path, capsys):
     [
         (lambda f: (f / "patches.csv").unlink(), "no table of patches"),
         (lambda f: (f / "probabilities.npy").unlink(), "no probabilities.npy"),
-        (lambda f: (f / "probabilities.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00{'a'"), "the array cannot be read"),
-        (lambda f: np.save(f / "probabilities.npy", np.array([{}], dtype=object)), "the array cannot be read"),
+        (
+            lambda f: (f / "probabilities.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00{'a'"),
+            "the array cannot be read",
+        ),
+        (
+            lambda f: np.save(f / "probabilities.npy", np.array([{}], dtype=object)),
+            "the array cannot be read",
+        ),
         (lambda f: np.save(f / "probabilities.npy", np.zeros((6, 64, 64))), "the table has 7 rows"),
         (lambda f: np.save(f / "probabilities.npy", np.zeros((7, 32, 32))), "32 x 32 pixels and not 64 x 64"),
-        (lambda f: np.save(f / "probabilities.npy", np.full((7, 64, 64), 7.5)), "probabilities lie between 7.5"),
+        (
+            lambda f: np.save(f / "probabilities.npy", np.full((7, 64, 64), 7.5)),
+            "probabilities lie between 7.5",
+        ),
         (lambda f: np.save(f / "probabilities.npy", np.full((7, 64, 64), np.nan)), "not a number"),
         (lambda f: (f / "patches.csv").write_text("x,y\n" + "1,2\n" * 7), "no column i"),
         (lambda f: (f / "patches.csv").write_text("i,j\n" + "1,2\n" * 7), "comes twice"),
         (lambda f: (f / "patches.csv").write_text("i,j\n" + "0.5,2\n" * 7), "not a whole number"),
-        (lambda f: (f / "patches.csv").write_text("i,j\n" + "".join(f"{k},99\n" for k in range(7))), "outside"),
+        (
+            lambda f: (f / "patches.csv").write_text("i,j\n" + "".join(f"{k},99\n" for k in range(7))),
+            "outside",
+        ),
     ],
 )
 def test_bad_patches_are_refused_and_leave_nothing(patches, tmp_path, capsys, change, message):
@@ -112,6 +126,8 @@ def test_a_mask_without_a_scale_asks_for_it(tmp_path, capsys):
 def test_one_bad_mask_does_not_end_the_others(tmp_path, capsys):
     Image.fromarray(np.zeros((10, 30), dtype=np.uint8)).save(tmp_path / "a.png")
     (tmp_path / "b.png").write_bytes(b"no picture")
-    code, text, _ = run(capsys, "stage", tmp_path / "a.png", tmp_path / "b.png", tmp_path / "c.png", "--mpp", "0.25")
+    code, text, _ = run(
+        capsys, "stage", tmp_path / "a.png", tmp_path / "b.png", tmp_path / "c.png", "--mpp", "0.25"
+    )
     assert code == 5
     assert "negative, 0 objects" in text and text.count("not read") == 2

@@ -375,7 +375,7 @@ def _read_patches(folder: Path) -> tuple[pd.DataFrame, np.ndarray]:
     check_plain_file(folder / _ARRAY, what="array of patches")
     try:
         values = np.load(folder / _ARRAY, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:
         raise UserError(
             f"the array cannot be read ({printable(str(error))[:120]})",
             where=str(folder / _ARRAY),

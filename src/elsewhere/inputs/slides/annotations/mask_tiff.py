@@ -203,7 +203,7 @@ class MaskTiff:
             for name in ("XResolution", "YResolution"):
                 above, below = tags[name].value
                 sides.append((1e4 if unit == 3 else 25_400.0) * float(below) / float(above))
-        except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError):
+        except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
             return None
         plausible = unit in (2, 3) and all(math.isfinite(v) and _LEAST_UM <= v <= _MOST_UM for v in sides)
         return sides[0] if plausible and abs(sides[0] - sides[1]) <= 0.01 * sides[0] else None
