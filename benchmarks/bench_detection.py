@@ -99,7 +99,7 @@ def prediction(
         cut = [
             batch
             for tile in _tiles(stored, case, model.multiple, options)
-            for batch in _batches(stored, case, list(positions), tile, options.batch)
+            for batch, _ in _batches(stored, case, list(positions), tile, options.batch)
         ]
         start = clock(device)
         for pictures in cut:

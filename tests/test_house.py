@@ -161,6 +161,7 @@ LAYERS = {
         "leaderboard": {"page", "result"},
         "readers": {"page", "result"},
         "study": {"page", "result", "leaderboard"},
+        "stain": {"page", "result"},
         "summary": {"page", "result", "leaderboard", "readers"},
     },
     "commands": {
@@ -176,6 +177,8 @@ LAYERS = {
         "rank": {"advice"},
         "merge": {"advice"},
         "demo": {"output", "run", "score", "summarise"},
+        "slide_store": {"output", "slide_patches"},
+        "slide_stain": {"output", "slide_store"},
     },
 }
 """Inside a room: what each folder or file may use of the others. A file of `commands` that is not listed uses
@@ -213,7 +216,7 @@ TRAVELS = (
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {
-    "inputs": {"pydicom", "imagecodecs", "openslide", "numba", "tifffile"},
+    "inputs": {"pydicom", "imagecodecs", "openslide", "numba", "tifffile", "cv2"},
     "networks": {"timm"},
     "training": {"monai", "nibabel", "triton"},
     "recipes": {"monai", "nibabel", "xgboost", "nnunetv2", "pynvml"},

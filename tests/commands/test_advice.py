@@ -44,6 +44,7 @@ SHOWN_BY = {
     "scoring/": ("score", "summarise", "accept", "rank", "merge"),
     "cohort/loading": ("score", "check", "accept", "rank", "merge", "cohort check", "cohort describe"),
     "cohort/duplicates": ("cohort duplicates",),
+    "cohort/patch_table": ("slides patches",),
     "cohort/": ("cohort read",),
     "analysis/result/site_verdicts": ("score", "summarise"),
     "analysis/result/part": ("score", "summarise"),
@@ -73,6 +74,9 @@ SHOWN_BY = {
     "errors": ("score", "summarise", "accept", "rank", "merge", "compare", "equivalence"),
     "report/study/": ("run",),
     "report/": ("score", "accept"),
+    "commands/slide_patches/": ("slides patches",),
+    "commands/slide_store": ("slides pack",),
+    "commands/slide_stain": ("slides stain",),
     "commands/": "its own",
     "results": ("compare", "rank", "report", "diff", "equivalence", "summarise"),
     "study/kept_models": ("models", "predict"),
@@ -83,8 +87,10 @@ SHOWN_BY = {
     "engine/": ("run",),
     "training/": ("run",),
     "explain/": ("explain",),
+    "inputs/patches/": ("slides pack",),
     "inputs/slides/annotations/": ("annotations",),
-    "inputs/slides/": ("slides show",),
+    "inputs/slides/grid/": ("slides patches",),
+    "inputs/slides/": ("slides show", "slides patches"),
     "inputs/stain/": (),
 }
 """Which commands show the messages of a module; the first prefix that fits counts."""
@@ -99,6 +105,7 @@ ONLY_WITH = {
     ("commands/slide_masks", "--downsample"),  # of `slides stage`
     ("commands/slide_masks", "--patch"),  # of `slides recompose`
     ("commands/predict", "--export"),  # raised by `models --export`
+    ("commands/slide_store", "--set-aside"),  # of `slides verify`, in the same file
     ("commands/plan", "--import"),  # of the `run` that the line prints
     ("commands/plan", "--zip"),  # of `python -m elsewhere.engine`, which the line prints
 }

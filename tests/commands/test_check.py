@@ -337,3 +337,13 @@ def test_status_words_are_listed_everywhere(run, pair, tmp_path):
     )
     assert "'Abbruch' (1 rows)" in run(*ranked).out
     assert "'Abbruch'" not in run(*ranked, "--failed-status", "Abbruch").out
+
+
+def test_a_volume_without_boxes_is_an_answer(run, tmp_path):
+    files = MAKERS["detection"](tmp_path)
+    boxes = pd.read_csv(files.predictions)
+    boxes[boxes["StudyUID"] != boxes["StudyUID"][0]].to_csv(files.predictions, index=False)
+    result = run("check", files.predictions, "--task", "detection", "--cohort", files.cohort)
+    assert result.code == 0
+    assert "have no box: in them, nothing was found" in result.out + result.err
+    assert "worst" not in result.out + result.err

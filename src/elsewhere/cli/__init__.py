@@ -31,6 +31,9 @@ from elsewhere.cli import (
     scoring,
     slide_annotations,
     slide_masks,
+    slide_patches,
+    slide_stain,
+    slide_store,
     slides,
     studies,
 )
@@ -61,6 +64,9 @@ __all__ = [
     "scoring",
     "slide_annotations",
     "slide_masks",
+    "slide_patches",
+    "slide_stain",
+    "slide_store",
     "slides",
     "studies",
 ]

@@ -1,4 +1,4 @@
-"""Writes files that are complete or absent, and locks files until the process ends.
+"""Writes files that are complete or absent.
 
 The engine may not use `elsewhere.tables`, which needs pandas; this is the small part of it that a store
 needs.
@@ -12,19 +12,12 @@ import hashlib
 import json
 import os
 import secrets
-import socket
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from elsewhere.errors import FileSystemError
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - Windows has no flock; one run at a time is up to the user
-    fcntl = None  # type: ignore[assignment]
+from elsewhere.files.locks import FileLock as FileLock
 
 GO_ON = "Run the same command again: it resumes where it was stopped."
 
@@ -136,92 +129,3 @@ def explained(where: Path, doing: str) -> Iterator[None]:
         raise FileSystemError(
             f"{doing}: {error.strerror or error}", where=str(error.filename or where), fix=GO_ON
         ) from error
-
-
-class FileLock:
-    """An exclusive flock on a file, held until `release` or the end of the process, however it ends.
-
-    Args:
-        path: The file; `acquire` makes it where it does not exist.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._handle: int | None = None
-
-    def acquire(self, *, wait: bool = False) -> bool:
-        """Take the lock.
-
-        Args:
-            wait: Whether to wait until the present holder releases it.
-
-        Returns:
-            True where the lock was taken; False where another process, or another object of this process,
-            holds it.
-        """
-        while True:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            if not _flock(handle, wait=wait):
-                os.close(handle)
-                return False
-            # Another process may have removed the file between open and flock; such a lock is useless.
-            try:
-                same = os.path.samestat(self.path.stat(), os.fstat(handle))
-            except FileNotFoundError:
-                same = False
-            if same:
-                self._handle = handle
-                return True
-            os.close(handle)
-
-    def write(self, content: bytes) -> None:
-        """Replace the content of the locked file; without the lock nothing is written.
-
-        Args:
-            content: The new content, for example a description of the holder.
-        """
-        if self._handle is not None:
-            os.ftruncate(self._handle, 0)
-            os.pwrite(self._handle, content, 0)
-
-    def release(self, *, remove: bool = False) -> None:
-        """Release the lock; without the lock nothing happens.
-
-        Args:
-            remove: Whether the file is deleted too.
-        """
-        if self._handle is None:
-            return
-        if remove:
-            self.path.unlink(missing_ok=True)
-        os.close(self._handle)
-        self._handle = None
-
-    def __del__(self) -> None:
-        if self._handle is not None:
-            with contextlib.suppress(OSError):
-                os.close(self._handle)
-
-
-def _flock(handle: int, *, wait: bool) -> bool:
-    if fcntl is None:  # pragma: no cover
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    return True
-
-
-def describe_this_process() -> dict[str, Any]:
-    """Describe this process, for the message to another process that finds the store locked.
-
-    Returns:
-        'pid', 'host', 'since' (local time) and 'command' (at most 300 characters).
-    """
-    return {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-        "command": " ".join(sys.argv)[:300],
-    }

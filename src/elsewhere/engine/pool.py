@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import pickle
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Sequence
@@ -24,6 +22,7 @@ from elsewhere.engine.batch import Deadline, TrainingBatch, train
 from elsewhere.engine.outcomes import StoredWeights
 from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError
+from elsewhere.files.locks import end_with_parent
 
 TRIES = 2
 
@@ -169,7 +168,7 @@ class _Order:
 def _serve(pipe: Connection) -> None:
     """Run in a process of the pool: read the order, then train until the driver closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _end_with_parent()
+    end_with_parent()
 
     def tell(*message: Any) -> None:
         pipe.send_bytes(pickle.dumps(message))
@@ -218,15 +217,3 @@ def portable(outcome: Outcome) -> Outcome:
     if isinstance(outcome.weights, StoredWeights):
         return replace(outcome, weights=dict(outcome.weights))
     return outcome
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

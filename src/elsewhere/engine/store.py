@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere.engine.files import (
-    FileLock,
-    describe_this_process,
     digest_of,
     explained,
     sync_folder,
@@ -37,6 +35,7 @@ from elsewhere.engine.outcomes import NotInstalledError, from_files, merged, to_
 from elsewhere.engine.training import Outcome, Training
 from elsewhere.errors import ElsewhereWarning, FileSystemError, UserError
 from elsewhere.files import DAMAGED_ARCHIVE, SizeLimitError, file_system_error
+from elsewhere.files.locks import FileLock, describe_holder, describe_this_process
 from elsewhere.inputs import Cases
 from elsewhere.untrusted import read_json
 
@@ -393,7 +392,7 @@ class Store:
                 held = lock.acquire()
             if not held:
                 raise UserError(
-                    f"another run is writing to this store: {_holder(lock.path)}",
+                    f"another run is writing to this store: {describe_holder(lock.path)}",
                     where=str(self.path),
                     fix="Wait until it ends, or give this run another --store.",
                 )
@@ -577,11 +576,3 @@ def _is_whole(folder: Path, key: str) -> bool:
         return all(digest_of(folder / name) == done["digests"][name] for name in kept)
     except (_MisfitError, UserError, OSError):
         return False
-
-
-def _holder(lock: Path) -> str:
-    try:
-        held = read_json(lock)
-        return f"process {held['pid']} on {held['host']} since {held['since']} ({held['command']})"
-    except (OSError, UserError, KeyError):
-        return "an unknown process"

@@ -26,7 +26,7 @@ from elsewhere.files.limits import (
     size_limit,
 )
 from elsewhere.files.refusals import explained_refusals, file_system_error
-from elsewhere.files.writing import replacing, write_bytes
+from elsewhere.files.writing import replacing, reserve, write_bytes
 
 __all__ = [
     "DAMAGED_ARCHIVE",
@@ -43,6 +43,7 @@ __all__ = [
     "file_system_error",
     "human_bytes",
     "replacing",
+    "reserve",
     "rewritten",
     "settle",
     "size_limit",

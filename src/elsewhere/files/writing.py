@@ -58,6 +58,30 @@ def write_bytes(content: bytes, path: str | Path) -> None:
         temporary.write_bytes(content)
 
 
+def reserve(path: str | Path, size: int) -> None:
+    """Make a file whose space is taken on the disk: writing through a map ends the process where there is none.
+
+    Args:
+        path: The file; an existing one is overwritten.
+        size: Its bytes.
+
+    Raises:
+        OSError: The disk has less space, or the system refuses.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     reserve(Path(folder) / "a", 1000)
+        ...     (Path(folder) / "a").stat().st_size
+        1000
+    """
+    with Path(path).open("wb") as file:
+        if size and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)
+
+
 def make_folders(folder: Path) -> list[Path]:
     """Make a folder, and those above it that are missing.
 

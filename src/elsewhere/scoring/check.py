@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, UserError
-from elsewhere.predictions.answers.base import answer_kinds
+from elsewhere.predictions.answers.base import AnswerKind, answer_kinds
 from elsewhere.predictions.join import join_by_id
 from elsewhere.predictions.table import Predictions, ReadOptions
 from elsewhere.protocols import Protocol, protocols
@@ -295,13 +295,14 @@ def _id_findings(
     predictions: Predictions, ids: Any, options: ReadOptions, cohort: Cohort
 ) -> tuple[list[CheckFinding], list[dict[str, Any]], int, tuple[str, ...]]:
     """Compare ids: findings, steps of the flow, how many match, and the same findings in scoring's words."""
+    kind = answer_kinds.get(predictions.kind) if predictions.kind in answer_kinds else AnswerKind()
     try:
         join = join_by_id(
             cohort.cases["case_id"],
             ids,
             normalise=options.normalise_ids,
             source=predictions.source,
-            what=answer_kinds.get(predictions.kind).row if predictions.kind in answer_kinds else "prediction",
+            what=kind.row,
         )
     except UserError as error:
         return [CheckFinding(kind="ids", severity="error", message=str(error.what), fix=error.fix)], [], 0, ()
@@ -311,7 +312,10 @@ def _id_findings(
         if join.diagnosis is not None:
             text = f"{join.n_missing} cohort cases have no prediction; {join.diagnosis.sentence()}."
         found.append(CheckFinding(kind="ids", severity="warning", message=text, fix=fix))
-    if join.n_missing and join.diagnosis is None:
+    if join.n_missing and join.diagnosis is None and kind.silence:
+        text = f"{join.n_missing} of {len(join.row_of_case)} cohort {kind.row}s have no box: in them, nothing was found"
+        found.append(CheckFinding(kind="ids", severity="info", message=text))
+    elif join.n_missing and join.diagnosis is None:
         text = f"{join.n_missing} of {len(join.row_of_case)} cohort cases have no prediction"
         found.append(
             CheckFinding(kind="ids", severity="warning", message=text, fix="They will be scored worst.")

@@ -87,21 +87,28 @@ def to_jsonable(obj: Any) -> Any:
     raise TypeError(f"{type(obj).__name__} has no JSON form")
 
 
-def write_table(frame: pd.DataFrame, path: str | Path) -> None:
+def write_table(frame: pd.DataFrame, path: str | Path, *, metadata: Mapping[str, str] | None = None) -> None:
     """Write a table as csv or parquet by the file's ending, atomically; the same frame gives the same bytes.
 
     Args:
         frame: The table.
         path: The file to write: .csv, .tsv, .csv.gz, .tsv.gz, .parquet or .pq.
+        metadata: Texts by name that a parquet file carries; None for none. Text formats have no place for them.
 
     Raises:
-        UserError: The file has another ending.
+        UserError: The file has another ending, or cannot carry metadata.
     """
     path = Path(path)
     lower = path.name.lower()
+    if metadata is not None and not lower.endswith((".parquet", ".pq")):
+        raise UserError(
+            f"a table of the kind '{path.suffix}' cannot carry metadata", where=str(path), fix="Use .parquet."
+        )
     if lower.endswith((".parquet", ".pq")):
         # The pandas metadata is dropped: it names versions, and a table's bytes should not.
-        table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+        table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(
+            dict(metadata) if metadata else None
+        )
         with replacing(path) as temporary, temporary.open("wb") as file:
             pq.write_table(table, file, compression="zstd", write_statistics=True)
         return

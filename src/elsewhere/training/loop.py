@@ -17,7 +17,7 @@ import math
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +256,48 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, rate: float, on_device: 
     if not on_device.is_cuda:
         for group in optimiser.param_groups:
             group["lr"] = rate
+
+
+def copy_optimiser_state(
+    optimiser: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]
+) -> list[dict[str, torch.Tensor]]:
+    """Copy what an optimiser remembers.
+
+    Args:
+        optimiser: The optimiser.
+        parameters: Its parameters.
+
+    Returns:
+        Tensors by name, one entry per parameter.
+    """
+    return [
+        {k: v.detach().clone() for k, v in optimiser.state.get(p, {}).items() if v is not None}
+        for p in parameters
+    ]
+
+
+def restore_optimiser_state(
+    optimiser: torch.optim.Optimizer,
+    parameters: Sequence[torch.Tensor],
+    copies: Sequence[Mapping[str, torch.Tensor]],
+) -> None:
+    """Write a copied state into an optimiser: in place where it has one, as a recorded step keeps its addresses.
+
+    Args:
+        optimiser: The optimiser.
+        parameters: Its parameters.
+        copies: What `copy_optimiser_state` returned; what it lacks becomes zero.
+    """
+    for p, values in zip(parameters, copies, strict=True):
+        own = optimiser.state[p]
+        if not own:
+            own.update({k: v.to(p.device if v.ndim else v.device).clone() for k, v in values.items()})
+            continue
+        for name, tensor in own.items():
+            if name in values:
+                tensor.copy_(values[name])
+            else:
+                tensor.zero_()
 
 
 def scheduled_rate(schedule: str, rate: float, epoch: int, epochs: int) -> float:

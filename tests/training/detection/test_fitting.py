@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="training needs torch (pip install e
 from elsewhere.boxes.tiles import TileOptions  # noqa: E402
 from elsewhere.errors import TrainingError, UserError  # noqa: E402
 from elsewhere.networks.detectors import DETECTORS, build_detector, build_slice_classifier  # noqa: E402
+from elsewhere.training.cuda_options import CudaOptions, use_cuda_options  # noqa: E402
 from elsewhere.training.detection.device_slices import DeviceSlices, StorageSettings  # noqa: E402
 from elsewhere.training.detection.draws import Augmentation  # noqa: E402
 from elsewhere.training.detection.fitting import (  # noqa: E402
@@ -22,6 +23,7 @@ from elsewhere.training.detection.fitting import (  # noqa: E402
     make_optimiser,
 )
 from elsewhere.training.detection.sampling import SamplingSettings, list_slices  # noqa: E402
+from elsewhere.training.detection.step import can_be_recorded  # noqa: E402
 from elsewhere.training.detection.volume_inference import InferenceOptions, predict_volume  # noqa: E402
 from worlds.toy_volumes import ToyView  # noqa: E402
 
@@ -212,3 +214,28 @@ def test_optimisers_by_name(name):
     assert make_optimiser(model, replace(OPTIONS, optimiser=name)).param_groups[0]["lr"] == 3e-3
     with pytest.raises(UserError, match="unknown optimiser"):
         make_optimiser(model, replace(OPTIONS, optimiser="adagrad"))
+
+
+@pytest.mark.parametrize(
+    ("name", "recorded"),
+    [
+        ("retinanet-tiny", True),
+        ("csp-tiny", True),
+        ("faster-rcnn-tiny", False),
+        ("retinanet-swin-tiny", False),
+    ],
+)
+def test_steps_of_one_size_without_chance_can_be_recorded(name, recorded):
+    assert can_be_recorded(build_detector(name)) is recorded
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("name", [name for name in TINY if can_be_recorded(build_detector(name))])
+def test_a_recorded_training_is_that_of_single_launches(name):
+    world = World(torch.device("cuda"))
+    losses = []
+    for options in (CudaOptions(), CudaOptions(captured=False)):
+        with use_cuda_options(options):
+            fitted = world.fit(build_detector(name).cuda(), OPTIONS, validation=False)
+        losses.append([entry["train_loss"] for entry in fitted.history])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=0.03)

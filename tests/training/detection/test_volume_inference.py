@@ -13,6 +13,7 @@ from elsewhere.errors import TrainingError  # noqa: E402
 from elsewhere.networks.detectors import DetectOptions, Detector, build_slice_classifier  # noqa: E402
 from elsewhere.networks.detectors.base import pad_found  # noqa: E402
 from elsewhere.networks.detectors.one_stage import Dense, DenseDetector  # noqa: E402
+from elsewhere.training.detection import volume_inference  # noqa: E402
 from elsewhere.training.detection.device_slices import StorageSettings  # noqa: E402
 from elsewhere.training.detection.volume_inference import (  # noqa: E402
     InferenceOptions,
@@ -20,6 +21,7 @@ from elsewhere.training.detection.volume_inference import (  # noqa: E402
     best_slices,
     predict_volume,
     score_slices,
+    split_rows,
     store_volume,
 )
 from worlds.toy_volumes import ToyView  # noqa: E402
@@ -140,3 +142,32 @@ def test_slices_are_scored_whole():
     score = score_slices(model, held, "T/000", slices, size=(64, 64), batch=4)
     assert score.shape == (9,) and ((score > 0) & (score < 1)).all()
     assert DetectOptions().most == 50
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 8])
+def test_filled_up_batches_have_one_size_and_lose_nothing(batch):
+    rows = torch.arange(7)
+    parts = list(split_rows(rows, batch, full=True))
+    assert {len(part) for part, _ in parts} == {batch}
+    assert torch.equal(torch.cat([part[:count] for part, count in parts]), rows)
+    assert torch.equal(torch.cat([part for part, _ in split_rows(rows, batch, full=False)]), rows)
+
+
+def test_filled_up_batches_find_the_same(monkeypatch):
+    view = ToyView(1, seed=4)
+    options = InferenceOptions(tiles=None, batch=4, storage=StorageSettings(pixel=1.0))
+
+    def everything():
+        boxes = predict_volume(SeesBright(), view, "T/000", options)
+        model = SeesCells()
+        held, slices = store_volume(model, view, "T/000", options)
+        best = best_slices(model, held, "T/000", slices, options, BestSliceOptions(least_score=0.05))
+        halves = averaged_halves(model, held, "T/000", slices, options)
+        return [(one.corners(), one.score) for one in (boxes, best, halves)]
+
+    plain = everything()
+    monkeypatch.setattr(volume_inference, "needs_full_batches", lambda device: True)
+    assert sum(len(score) for _, score in plain) > 3
+    for (corners, score), (other_corners, other_score) in zip(plain, everything(), strict=True):
+        np.testing.assert_array_equal(corners, other_corners)
+        np.testing.assert_array_equal(score, other_score)

@@ -329,6 +329,45 @@ class Slide(ABC):
             for i in np.flatnonzero(wanted[j]).tolist():
                 yield Patch(i=i, j=j, pixels=read(i * size, j * size))
 
+    def patches_mpp(
+        self, size: int = 256, *, mpp: float, wanted: npt.NDArray[np.bool_], rule: str = "finest"
+    ) -> Iterator[Patch]:
+        """Read the patches of a grid at a number of microns per pixel, row by row, as `read_mpp` shows them (LN-02).
+
+        Patch (i, j) has its corner at x = i size and y = j size of the size asked for. A tile is decoded only where a
+        patch is wanted, and once for every row of patches that it touches.
+
+        Args:
+            size: Pixels along a patch.
+            mpp: Microns per pixel of the patches.
+            wanted: [rows of the grid, columns of the grid]: which patches are read.
+            rule: See `read_mpp`.
+
+        Yields:
+            The patches; one that reaches over the border is white there.
+
+        Raises:
+            UserError: The slide is too coarse for `mpp`, or a tile is damaged.
+        """
+        level = self.level_for(mpp, rule=rule)
+        ratio = self._ratio(level, mpp)
+
+        def interval(number: int) -> tuple[int, int]:
+            first, last = number * size * ratio, (number + 1) * size * ratio
+            return math.floor(first + _ROUNDING), max(1, math.ceil(last - _ROUNDING))
+
+        span = math.ceil(size * ratio) + (0 if float(size * ratio).is_integer() else 1)
+        self._check_region(span, span)
+        read = self._patch_reader(level, span)
+        for j in np.flatnonzero(wanted.any(axis=1)).tolist():
+            top, bottom = interval(j)
+            down = borders(j * size, size, ratio, top)
+            for i in np.flatnonzero(wanted[j]).tolist():
+                left, right = interval(i)
+                stored = read(left, top)[: bottom - top, : right - left]
+                pixels = area_average(stored, down, borders(i * size, size, ratio, left))
+                yield Patch(i=i, j=j, pixels=pixels)
+
     def size_at(self, mpp: float) -> tuple[int, int]:
         """Tell the size of the whole slide at a number of microns per pixel.
 

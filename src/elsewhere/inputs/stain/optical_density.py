@@ -218,7 +218,8 @@ def is_background(pixels: Bytes) -> npt.NDArray[np.bool_]:
         >>> is_background(np.array([[255, 230, 220], [255, 219, 255]], dtype=np.uint8)).tolist()
         [True, False]
     """
-    return np.asarray((pixels >= BACKGROUND_FROM).all(axis=-1))
+    red, green, blue = (pixels[..., channel] >= BACKGROUND_FROM for channel in range(3))
+    return np.asarray(red & green & blue)
 
 
 class ColourCounts:

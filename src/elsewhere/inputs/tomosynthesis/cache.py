@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import re
@@ -28,6 +27,7 @@ import numpy.typing as npt
 
 from elsewhere.errors import FileSystemError, UserError
 from elsewhere.files import explained_refusals, human_bytes, replacing, write_bytes
+from elsewhere.inputs.digests import FileDigests, read_note
 from elsewhere.inputs.tomosynthesis.volume import Facts, Stack
 
 try:
@@ -44,8 +44,6 @@ ABANDONED_SECONDS = 3600.0
 """A temporary file that nobody has written to for so long belongs to a writer that was killed."""
 _UNITS = {"": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(KB|MB|GB|TB|)\s*", re.IGNORECASE)
-_KEY = re.compile(r"[0-9a-f]{64}")
-_MOST_JSON = 1 << 20
 
 
 class VolumeCache:
@@ -79,18 +77,7 @@ class VolumeCache:
         Raises:
             UserError: The file cannot be read.
         """
-        with explained_refusals(path, "the volume cannot be read"):
-            state = path.stat()
-        about = [state.st_size, state.st_mtime_ns]
-        name = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape")).hexdigest()
-        note = self.folder / "digests" / f"{name}.json"
-        noted = _read_json(note)
-        if noted.get("state") == about and _KEY.fullmatch(str(noted.get("sha256"))):
-            return str(noted["sha256"])
-        with explained_refusals(path, "the volume cannot be read"), path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        self._note(note, {"state": about, "sha256": digest})
-        return digest
+        return FileDigests(self.folder / "digests").digest(path, what="volume")
 
     def facts(self, key: str, make: Callable[[], Facts]) -> Facts:
         """Return what is known of a volume, found out once.
@@ -103,7 +90,7 @@ class VolumeCache:
             The facts.
         """
         note = self.folder / "facts" / f"{key}.json"
-        noted = _read_json(note)
+        noted = read_note(note)
         if noted.get("version") == VERSION:
             with contextlib.suppress(KeyError, TypeError, ValueError):
                 return Facts.from_dict(noted["facts"])
@@ -266,13 +253,3 @@ def _waiting_turn(lock: Path) -> Iterator[None]:
         yield
         with contextlib.suppress(OSError):
             lock.unlink(missing_ok=True)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """A note that cannot be read is no note."""
-    try:
-        with path.open("rb") as file:
-            content = json.loads(file.read(_MOST_JSON))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -76,9 +76,12 @@ class Detector(nn.Module):
 
     Attributes:
         multiple: What the height and width must be multiples of.
+        static_losses: Whether `losses` computes in tensors of one size and never waits for the device, so that a training
+            step can be recorded.
     """
 
     multiple: int = 32
+    static_losses: bool = False
 
     @abstractmethod
     def losses(self, pictures: torch.Tensor, targets: Targets) -> dict[str, torch.Tensor]:

@@ -147,8 +147,8 @@ class DenseOneStage(DenseDetector):
         n, m = targets.label.shape
         cell = self.settings.cell
         centre = (targets.box[..., :2] + targets.box[..., 2:]) / 2
-        limit = torch.tensor([columns - 1, rows - 1], device=centre.device)
-        at = torch.minimum((centre / cell).long().clamp(min=0), limit)
+        place = (centre / cell).long()
+        at = torch.stack([place[..., 0].clamp(0, columns - 1), place[..., 1].clamp(0, rows - 1)], dim=-1)
         place = (centre - (at + 0.5) * cell) / (cell / 2)
         side = ((targets.box[..., 2:] - targets.box[..., :2]) / self.settings.anchor).clamp(0, 1).sqrt()
         spare = rows * columns

@@ -36,6 +36,8 @@ class Dense:
 class DenseDetector(Detector):
     """A detector with a prediction for every anchor or cell."""
 
+    static_losses = True
+
     def dense(self, pictures: torch.Tensor) -> Dense:
         """Return what is predicted everywhere.
 

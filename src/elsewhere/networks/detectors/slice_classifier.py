@@ -29,6 +29,8 @@ class SliceClassifier(nn.Module):
         name: The network's name.
     """
 
+    static_losses = True
+
     def __init__(self, body: nn.Module, features: int, name: str) -> None:
         super().__init__()
         self.body, self.head, self.name = body, nn.Linear(features, 1), name

@@ -53,6 +53,8 @@ class AnswerKind:
         own_folder: Whether its files fill a folder of their own, one file per case.
         reads_status: Whether its tables have a status column, which `--failed-status` is about.
         row: What one id of its table stands for, in messages.
+        silence: Whether a case without a row is an answer: a table of boxes has none for a volume in which nothing was
+            found.
     """
 
     name: str = ""
@@ -60,6 +62,7 @@ class AnswerKind:
     own_folder: ClassVar[bool] = False
     reads_status: ClassVar[bool] = False
     row: ClassVar[str] = "prediction"
+    silence: ClassVar[bool] = False
 
     def read(self, path: Path, options: ReadOptions, cohort: Cohort | None) -> Predictions:
         """Read a file or folder of answers.

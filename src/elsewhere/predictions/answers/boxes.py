@@ -87,6 +87,7 @@ class BoxKind(AnswerKind):
 
     name = FoundBoxes.kind
     row: ClassVar[str] = "volume"
+    silence: ClassVar[bool] = True
 
     def read(self, path: Path, options: ReadOptions, cohort: Cohort | None) -> Predictions:
         from elsewhere.predictions.boxes import read_boxes

@@ -18,6 +18,7 @@ from elsewhere.training.cuda import mixed_precision
 from elsewhere.training.detection.device_slices import DeviceSlices
 from elsewhere.training.detection.sampling import LESION, NEGATIVE, SliceTable
 from elsewhere.training.detection.views import VolumeView, lesion_corners
+from elsewhere.training.detection.volume_inference import needs_full_batches, split_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,10 +137,12 @@ def score_detections(
     z = np.floor(boxes.centre_slice).astype(np.int64)
     rows = torch.from_numpy(stored.rows([(case, int(one)) for one in z]))
     scores = []
-    for part, place in zip(rows.split(batch), matrix.split(batch), strict=True):
+    full = needs_full_batches(stored.device)
+    parts = zip(split_rows(rows, batch, full=full), split_rows(matrix, batch, full=full), strict=True)
+    for (part, count), (place, _) in parts:
         pictures = stored.tiles(part, place, *size)
         with mixed_precision(pictures.device):
-            scores.append(model.score(pictures))
+            scores.append(model.score(pictures)[:count])
     score: np.ndarray[tuple[int], np.dtype[np.float64]] = torch.cat(scores).double().cpu().numpy()
     return score
 

@@ -35,6 +35,7 @@ from elsewhere.training.detection.device_slices import DeviceSlices, as_the_devi
 from elsewhere.training.detection.draws import Augmentation, EpochDraws, draw_epoch
 from elsewhere.training.detection.sampling import LESION, SamplingSettings, SliceTable, draw_order
 from elsewhere.training.detection.slice_froc import slice_sensitivity
+from elsewhere.training.detection.step import NetworkStep
 from elsewhere.training.detection.volume_inference import InferenceOptions, detect_slices
 from elsewhere.training.loop import EpochLoop, read_checkpoint, scheduled_rate, write_checkpoint
 
@@ -129,16 +130,32 @@ def make_optimiser(model: torch.nn.Module, options: FitOptions) -> torch.optim.O
     """
     parameters = [value for value in model.parameters() if value.requires_grad]
     fused = bool(parameters) and parameters[0].is_cuda
-    rate, decay, momentum = options.learning_rate, options.weight_decay, options.momentum
+    decay, momentum = options.weight_decay, options.momentum
+    rate: Any = options.learning_rate
+    if fused and options.optimiser in ("adam", "adamw"):
+        # A recorded step reads its rate from the device; the other two optimisers are not recorded.
+        rate = torch.tensor(rate, device=parameters[0].device)
     if options.optimiser == "sgd":
         return torch.optim.SGD(parameters, lr=rate, momentum=momentum, weight_decay=decay)
     if options.optimiser == "rmsprop":
         return torch.optim.RMSprop(parameters, lr=rate, weight_decay=decay)
     if options.optimiser == "adam":
-        return torch.optim.Adam(parameters, lr=rate, betas=(momentum, 0.999), weight_decay=decay, fused=fused)
+        return torch.optim.Adam(
+            parameters,
+            lr=rate,
+            betas=(momentum, 0.999),
+            weight_decay=decay,
+            fused=fused,
+            capturable=fused,
+        )
     if options.optimiser == "adamw":
         return torch.optim.AdamW(
-            parameters, lr=rate, betas=(momentum, 0.999), weight_decay=decay, fused=fused
+            parameters,
+            lr=rate,
+            betas=(momentum, 0.999),
+            weight_decay=decay,
+            fused=fused,
+            capturable=fused,
         )
     raise unknown_name("optimiser", options.optimiser, ["adam", "adamw", "sgd", "rmsprop"])
 
@@ -325,6 +342,8 @@ def _fit(model: torch.nn.Module, steps: _Steps, validation: SliceTable | None, o
         model.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
         loop.load(state["loop"])
+        _rates_to_device(optimiser, steps.device)
+    step = NetworkStep(model, optimiser, steps.loss, options.gradient_norm)
     tiles = int(state["tiles"]) if state is not None else 0
     written = time.monotonic()
     for epoch in loop:
@@ -333,7 +352,7 @@ def _fit(model: torch.nn.Module, steps: _Steps, validation: SliceTable | None, o
         drawn = steps.draw(epoch)
         rate = scheduled_rate(options.schedule, options.learning_rate, epoch, options.epochs)
         with _seeded(steps.device, options.seed, epoch):
-            loss = _train_epoch(model, steps, optimiser, drawn, rate=rate, first=epoch == 1)
+            loss = _train_epoch(model, steps, step, drawn, rate=rate, first=epoch == 1)
         if not math.isfinite(loss):
             raise TrainingError(
                 f"the loss of {options.name} is no number any more in epoch {epoch}",
@@ -379,10 +398,17 @@ def _fits(model: torch.nn.Module, state: Mapping[str, Any]) -> bool:
     return own.keys() == kept.keys() and all(value.shape == kept[name].shape for name, value in own.items())
 
 
+def _rates_to_device(optimiser: torch.optim.Optimizer, device: torch.device) -> None:
+    """A checkpoint brings its learning rates on the CPU."""
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"] = group["lr"].to(device)
+
+
 def _train_epoch(
     model: torch.nn.Module,
     steps: _Steps,
-    optimiser: torch.optim.Optimizer,
+    step: NetworkStep,
     drawn: EpochDraws,
     *,
     rate: float,
@@ -391,24 +417,15 @@ def _train_epoch(
     """Go once over the drawn tiles; return the mean loss. The host waits for the device once, at the end."""
     model.train()
     draws = steps.on_device(drawn)
-    parameters = [value for group in optimiser.param_groups for value in group["params"]]
-    total = torch.zeros((), device=steps.device)
-    for step in range(len(drawn.sample)):
-        warm = min(1.0, (step + 1) / WARM_UP_STEPS) if first else 1.0
-        for group in optimiser.param_groups:
-            group["lr"] = rate * warm
-        optimiser.zero_grad(set_to_none=True)
+    count = len(drawn.sample)
+    for at in range(count):
+        warm = min(1.0, (at + 1) / WARM_UP_STEPS) if first else 1.0
         try:
-            pictures, targets = steps.batch(draws, step)
-            with mixed_precision(steps.device):
-                loss = steps.loss(pictures, targets)
-            loss.backward()
+            pictures, targets = steps.batch(draws, at)
+            step.run(pictures, targets, rate * warm)
         except torch.OutOfMemoryError as error:
             raise TrainingError(
                 f"the device has too little memory for {steps.options.batch} tiles per step",
                 fix=f"Set batch = {max(1, steps.options.batch // 2)}.",
             ) from error
-        torch.nn.utils.clip_grad_norm_(parameters, steps.options.gradient_norm)
-        optimiser.step()
-        total += loss.detach()
-    return float(total) / max(1, len(drawn.sample))
+    return step.take_loss() / max(1, count)

@@ -151,9 +151,10 @@ def _run(
     tile: np.ndarray,
     options: InferenceOptions,
 ) -> Iterator[Found]:
-    for pictures in _batches(stored, case, positions, tile, options.batch):
+    for pictures, count in _batches(stored, case, positions, tile, options.batch):
         with _memory(options.batch), mixed_precision(pictures.device):
-            yield model.detect(pictures, options.detect)
+            found = model.detect(pictures, options.detect)
+        yield Found(box=found.box[:count], score=found.score[:count])
 
 
 class _memory:  # noqa: N801
@@ -174,15 +175,53 @@ class _memory:  # noqa: N801
 
 def _batches(
     stored: DeviceSlices, case: str, positions: Sequence[int], tile: np.ndarray, batch: int
-) -> Iterator[torch.Tensor]:
-    """The pictures of one tile on all slices."""
+) -> Iterator[tuple[torch.Tensor, int]]:
+    """The pictures of one tile on all slices, and how many of each batch count."""
     zoom = stored.zoom(case)
     x, y = tile[:2] * zoom
     matrix = torch.tensor([[[zoom, 0.0, x], [0.0, zoom, y]]], dtype=torch.float32)
     rows = torch.from_numpy(stored.rows([(case, z) for z in positions]))
     height, width = int(tile[3] - tile[1]), int(tile[2] - tile[0])
+    for part, count in split_rows(rows, batch, full=needs_full_batches(stored.device)):
+        tiles = stored.tiles(part, matrix.expand(len(part), 2, 3), height, width)
+        yield as_the_device_reads(tiles), count
+
+
+def needs_full_batches(device: torch.device) -> bool:
+    """Tell whether a device is slow with batches of many different sizes.
+
+    Args:
+        device: The device.
+
+    Returns:
+        Whether it is a GPU.
+    """
+    return device.type == "cuda"
+
+
+def split_rows(rows: torch.Tensor, batch: int, *, full: bool) -> Iterator[tuple[torch.Tensor, int]]:
+    """Split rows into batches.
+
+    A GPU plans the convolutions of a network anew for every number of pictures, which takes it some two seconds: as long
+    as several volumes.
+
+    Args:
+        rows: What is split, along its first axis.
+        batch: Rows at once.
+        full: The last batch is filled up with copies of its last row.
+
+    Returns:
+        Each batch, and how many of its rows are no copies.
+
+    Example:
+        >>> [(part.tolist(), count) for part, count in split_rows(torch.arange(3), 2, full=True)]
+        [([0, 1], 2), ([2, 2], 1)]
+    """
     for part in rows.split(batch):
-        yield as_the_device_reads(stored.tiles(part, matrix.expand(len(part), 2, 3), height, width))
+        count = len(part)
+        if full and 0 < count < batch:
+            part = torch.cat([part, part[-1:].expand(batch - count, *part.shape[1:])])
+        yield part, count
 
 
 def _on_slices(box: np.ndarray, score: np.ndarray, positions: Sequence[int]) -> Boxes:
@@ -316,9 +355,11 @@ def _run_dense(
     tile: np.ndarray,
     options: InferenceOptions,
 ) -> Iterator[Dense]:
-    for pictures in _batches(stored, case, positions, tile, options.batch):
+    for pictures, count in _batches(stored, case, positions, tile, options.batch):
         with _memory(options.batch), mixed_precision(pictures.device):
-            yield model.dense(pictures)
+            dense = model.dense(pictures)
+        cancer = None if dense.cancer is None else dense.cancer[:count]
+        yield Dense(box=dense.box[:count], score=dense.score[:count], cancer=cancer)
 
 
 @torch.no_grad()
@@ -349,8 +390,8 @@ def score_slices(
     matrix = torch.tensor([[[columns / size[1], 0.0, 0.0], [0.0, rows / size[0], 0.0]]])
     index = torch.from_numpy(stored.rows([(case, z) for z in positions]))
     scores = []
-    for part in index.split(batch):
+    for part, count in split_rows(index, batch, full=needs_full_batches(stored.device)):
         pictures = stored.tiles(part, matrix.expand(len(part), 2, 3), *size)
         with mixed_precision(pictures.device):
-            scores.append(model.score(pictures).float())
+            scores.append(model.score(pictures)[:count].float())
     return torch.cat(scores).cpu().numpy()

@@ -14,7 +14,12 @@ import torch
 
 from elsewhere.training.cuda import capture_step, fixed_shapes, mixed_precision, side_stream
 from elsewhere.training.cuda_options import cuda_options
-from elsewhere.training.loop import BestWeights, set_learning_rate
+from elsewhere.training.loop import (
+    BestWeights,
+    copy_optimiser_state,
+    restore_optimiser_state,
+    set_learning_rate,
+)
 from elsewhere.training.volumes.feeding import Feed
 from elsewhere.training.volumes.losses import Objective
 from elsewhere.training.volumes.networks import layout_of
@@ -141,7 +146,7 @@ class StepProgram:
         """Record the step on a GPU; put back the weights and the optimiser's state that the warm-up changed."""
         if not self.on_gpu or self.graph is not None or not cuda_options().captured:
             return
-        weights, state = BestWeights(self.network, allocate=True), self.optimiser_state()
+        weights, state = BestWeights(self.network, allocate=True), self._optimiser_state()
         self.network.train()
         self.matrix[:, :, :, :3] = torch.eye(3, device=self.device)
         self.jitter.copy_(torch.from_numpy(np.broadcast_to(PLAIN, self.jitter.shape).copy()))
@@ -150,7 +155,7 @@ class StepProgram:
                 self._step, reset=self._reset_step, stream=side_stream(self.device), free_cache=True
             )
         weights.restore()
-        self._restore(state)
+        restore_optimiser_state(self.optimiser, self.parameters, state)
 
     def epoch(self, draws: PatchDraws, rate: float) -> float:
         """Run the steps of an epoch.
@@ -202,29 +207,8 @@ class StepProgram:
         """
         self.case_weight.copy_(torch.from_numpy(weights))
 
-    def optimiser_state(self) -> list[dict[str, torch.Tensor]]:
-        """Copy the optimiser's state.
-
-        Returns:
-            Tensors by name, one entry per parameter.
-        """
-        return [
-            {k: v.detach().clone() for k, v in self.optimiser.state.get(p, {}).items() if v is not None}
-            for p in self.parameters
-        ]
-
-    def _restore(self, copies: list[dict[str, torch.Tensor]]) -> None:
-        """In place where the state is there (a recorded step keeps its addresses): zeros where there is no copy."""
-        for p, values in zip(self.parameters, copies, strict=True):
-            own = self.optimiser.state[p]
-            if not own:
-                own.update({k: v.to(self.device if v.ndim else v.device).clone() for k, v in values.items()})
-                continue
-            for name, tensor in own.items():
-                if name in values:
-                    tensor.copy_(values[name])
-                else:
-                    tensor.zero_()
+    def _optimiser_state(self) -> list[dict[str, torch.Tensor]]:
+        return copy_optimiser_state(self.optimiser, self.parameters)
 
     def state(self) -> dict[str, Any]:
         """Return network, optimiser and case weights for a checkpoint.
@@ -234,7 +218,7 @@ class StepProgram:
         """
         return {
             "network": {k: v.detach().cpu() for k, v in self.network.state_dict().items()},
-            "optimiser": [{k: v.cpu() for k, v in entry.items()} for entry in self.optimiser_state()],
+            "optimiser": [{k: v.cpu() for k, v in entry.items()} for entry in self._optimiser_state()],
             "weights": self.case_weight.cpu(),
         }
 

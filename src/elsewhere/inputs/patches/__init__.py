@@ -1,0 +1,1 @@
+"""Patches of slides that were cut once and are read many times."""
