@@ -301,8 +301,10 @@ class Comparison:
         Returns:
             P(the whole 1 - 2 alpha interval of the difference lies on the worse side of 0) at a true drop.
         """
-        lo, hi, weight = self._intervals(drop)
-        return float(weight[hi < 0 if self.higher_is_better else lo > 0].sum())
+        mine, other = self._outcomes(drop)
+        # Only the end that decides is computed: a search for the smallest drop asks often.
+        worse = _upper(mine, other) < 0 if self.higher_is_better else _lower(mine, other) > 0
+        return float(np.outer(mine.weight, other.weight)[worse].sum())
 
     def non_inferiority(self, margin: float, drop: float = 0.0) -> float:
         """Compute the power to prove non-inferiority.
@@ -339,7 +341,7 @@ class Comparison:
         Returns:
             The drop that is detected with this power; None where no possible drop is.
         """
-        return _smallest(self.detection, power, self._largest_drop(), self._start())
+        return _smallest_drop(self, power)
 
     def smallest_margin(self, power: float) -> float | None:
         """Find the smallest margin that is proved with a power.
@@ -368,16 +370,16 @@ class Comparison:
 
     def _intervals(self, drop: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Both ends of the difference, and the probability of each pair of outcomes."""
+        mine, other = self._outcomes(drop)
+        weight = np.outer(mine.weight, other.weight)
+        return _lower(mine, other).ravel(), _upper(mine, other).ravel(), weight.ravel()
+
+    def _outcomes(self, drop: float) -> tuple[Outcomes, Outcomes]:
         value = self.reference.value
         truth = value - drop if self.higher_is_better else value + drop
         other = self._reference_outcomes()
-        many = other.value.size > 1
         mine = self.here.outcomes(truth, self.alpha)
-        mine = mine.thinned(_THINNED) if many else mine
-        difference = mine.value[:, None] - other.value[None, :]
-        lo = difference - np.hypot(mine.below[:, None], other.above[None, :])
-        hi = difference + np.hypot(mine.above[:, None], other.below[None, :])
-        return lo.ravel(), hi.ravel(), np.outer(mine.weight, other.weight).ravel()
+        return (mine.thinned(_THINNED) if other.value.size > 1 else mine), other
 
     def _reference_outcomes(self) -> Outcomes:
         return _outcomes_of(self.reference, self.alpha)
@@ -386,6 +388,22 @@ class Comparison:
 @lru_cache(maxsize=64)
 def _outcomes_of(side: Side, alpha: float) -> Outcomes:
     return side.outcomes(side.value, alpha).thinned(_THINNED)
+
+
+def _lower(mine: Outcomes, other: Outcomes) -> FloatArray:
+    difference = mine.value[:, None] - other.value[None, :]
+    return difference - np.hypot(mine.below[:, None], other.above[None, :])
+
+
+def _upper(mine: Outcomes, other: Outcomes) -> FloatArray:
+    difference = mine.value[:, None] - other.value[None, :]
+    return difference + np.hypot(mine.above[:, None], other.below[None, :])
+
+
+@lru_cache(maxsize=4096)
+def _smallest_drop(comparison: Comparison, power: float) -> float | None:
+    """A study asks for the same comparison in several of its tables."""
+    return _smallest(comparison.detection, power, comparison._largest_drop(), comparison._start())
 
 
 def _smallest(probability: Callable[[float], float], power: float, most: float, start: float) -> float | None:
