@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+import numba
 import numpy as np
 import numpy.typing as npt
 from scipy import special, stats
@@ -302,9 +303,11 @@ class Comparison:
             P(the whole 1 - 2 alpha interval of the difference lies on the worse side of 0) at a true drop.
         """
         mine, other = self._outcomes(drop)
-        # Only the end that decides is computed: a search for the smallest drop asks often.
-        worse = _upper(mine, other) < 0 if self.higher_is_better else _lower(mine, other) > 0
-        return float(np.outer(mine.weight, other.weight)[worse].sum())
+        if self.higher_is_better:
+            ends = -mine.value, mine.above, mine.weight, -other.value, other.below, other.weight
+        else:
+            ends = mine.value, mine.below, mine.weight, other.value, other.above, other.weight
+        return float(_weights_beyond(*ends).sum())
 
     def non_inferiority(self, margin: float, drop: float = 0.0) -> float:
         """Compute the power to prove non-inferiority.
@@ -371,8 +374,10 @@ class Comparison:
     def _intervals(self, drop: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Both ends of the difference, and the probability of each pair of outcomes."""
         mine, other = self._outcomes(drop)
-        weight = np.outer(mine.weight, other.weight)
-        return _lower(mine, other).ravel(), _upper(mine, other).ravel(), weight.ravel()
+        difference = mine.value[:, None] - other.value[None, :]
+        lo = difference - np.hypot(mine.below[:, None], other.above[None, :])
+        hi = difference + np.hypot(mine.above[:, None], other.below[None, :])
+        return lo.ravel(), hi.ravel(), np.outer(mine.weight, other.weight).ravel()
 
     def _outcomes(self, drop: float) -> tuple[Outcomes, Outcomes]:
         value = self.reference.value
@@ -390,14 +395,31 @@ def _outcomes_of(side: Side, alpha: float) -> Outcomes:
     return side.outcomes(side.value, alpha).thinned(_THINNED)
 
 
-def _lower(mine: Outcomes, other: Outcomes) -> FloatArray:
-    difference = mine.value[:, None] - other.value[None, :]
-    return difference - np.hypot(mine.below[:, None], other.above[None, :])
+@numba.njit(cache=True)
+def _weights_beyond(
+    value: FloatArray,
+    reach: FloatArray,
+    weight: FloatArray,
+    other_value: FloatArray,
+    other_reach: FloatArray,
+    other_weight: FloatArray,
+) -> FloatArray:
+    """The weights of the pairs whose values lie further apart than the root of both reaches squared.
 
-
-def _upper(mine: Outcomes, other: Outcomes) -> FloatArray:
-    difference = mine.value[:, None] - other.value[None, :]
-    return difference + np.hypot(mine.above[:, None], other.below[None, :])
+    A search for the smallest drop asks this some twenty times, each time of up to 62,500 pairs. The sum is left to
+    numpy: it decides between neighbouring drops where all weights are the same.
+    """
+    found = np.empty(value.size * other_value.size)
+    count = 0
+    squared = other_reach**2
+    for i in range(value.size):
+        near = reach[i] ** 2
+        for j in range(other_value.size):
+            apart = value[i] - other_value[j]
+            if apart > 0.0 and near + squared[j] < apart * apart:
+                found[count] = weight[i] * other_weight[j]
+                count += 1
+    return found[:count]
 
 
 @lru_cache(maxsize=4096)
