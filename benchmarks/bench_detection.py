@@ -50,6 +50,12 @@ NETWORKS = {
 }
 
 
+TRAINED = {
+    "cuda": ("faster-rcnn-lite0", "retinanet-lite0", "csp-medium"),
+    "cpu": ("faster-rcnn-tiny", "csp-tiny"),
+}
+
+
 def volumes(folder: Path, n: int, size: str) -> tuple[Any, list[str]]:
     """A view of n synthetic volumes with lesions, in a cache."""
     world = World(patients=n, size=size, mix=(0.0, 0.0, 0.5, 0.5), vendors=("A",), seed=5)
@@ -252,7 +258,7 @@ def measure(device: str, *, n: int, size: str, pixel: float, epochs: int) -> lis
         for network in NETWORKS[where.type]:
             rows.append(prediction(view, cases[:6], network, where, pixel))
             print(rows[-1]["job"], rows[-1]["notes"], flush=True)
-        for network in NETWORKS[where.type][:2]:
+        for network in TRAINED[where.type]:
             rows.append(training(view, cases, network, where, pixel=pixel, epochs=epochs))
             print(rows[-1]["job"], rows[-1]["notes"], flush=True)
     return rows

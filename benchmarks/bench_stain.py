@@ -325,7 +325,7 @@ def batch_rows(device: str, quick: bool = False) -> list[dict[str, Any]]:
     from elsewhere.inputs.stain import macenko
     from elsewhere.inputs.stain.batches import fit_batch, transfer_matrices, transform_batch
 
-    rounds = 3 if quick else 30
+    rounds = 1 if quick else 30
     pictures = patches(BATCH if quick else 4 * BATCH)
     slide = macenko.fit(np.stack(pictures))
     each = [macenko.transform(p, macenko.fit(p), "study") for p in pictures]

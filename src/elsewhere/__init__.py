@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from elsewhere.commands.compare import compare
     from elsewhere.commands.diff import diff
     from elsewhere.commands.equivalence import equivalence
+    from elsewhere.commands.generalise import generalise
     from elsewhere.commands.merge import merge
     from elsewhere.commands.plan import plan_study
     from elsewhere.commands.plan_sample import plan_sample
@@ -44,6 +45,7 @@ _WHERE = {
     "compare": "commands.compare",
     "diff": "commands.diff",
     "equivalence": "commands.equivalence",
+    "generalise": "commands.generalise",
     "list_models": "commands.predict",
     "merge": "commands.merge",
     "plan_sample": "commands.plan_sample",
@@ -74,6 +76,7 @@ __all__ = [
     "compare",
     "diff",
     "equivalence",
+    "generalise",
     "list_models",
     "load_cohort",
     "load_result",

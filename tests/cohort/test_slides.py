@@ -109,6 +109,8 @@ def test_each_fault_is_found_once_with_its_row(hospital):
         "stage-unlike-annotation": (1,),
         "points-outside-slide": (7,),
         "outlines-mended": (3,),
+        "microns-unlike-site": (7,),
+        "tumour-without-annotation": (6,),
         "slides": (),
     }
     assert {kind for kind, one in found.items() if one.severity == "error"} == {
@@ -117,6 +119,7 @@ def test_each_fault_is_found_once_with_its_row(hospital):
         "annotation-of-another-slide",
         "near-duplicate-slides-two-patients",
     }
+    assert "0.5, most have 2" in found["microns-unlike-site"].message
     assert "macro in the table, 0.924 mm is micro" in found["stage-unlike-annotation"].message
     assert "1 with different stages" in found["near-duplicate-slides-two-patients"].message
     assert "8 of 9 cases have a slide, 7 can be read" in found["slides"].message

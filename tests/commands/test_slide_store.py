@@ -105,6 +105,13 @@ def test_slides_that_are_missing_or_another_are_listed(run, world, tmp_path):
     assert shown.code == 0 and "normal_001: could not be packed" in shown.out
 
 
+def test_slides_of_another_table(run, world, tmp_path):
+    write_slide(tmp_path / "other.tif")
+    done = run("slides", "pack", world / "p.parquet", "--slides", tmp_path, "--out", tmp_path / "s")
+    assert done.code == 64 and "none of the 3 slides of the table is among --slides" in done.err
+    assert not (tmp_path / "s").exists()
+
+
 def test_a_target_of_ones_own(run, world, tmp_path):
     Image.fromarray(np.full((40, 40, 3), 245, np.uint8)).save(tmp_path / "glass.png")
     done = pack(run, world, tmp_path / "s", "--stain", tmp_path / "glass.png")

@@ -18,6 +18,7 @@ SECTIONS = {
         "merge",
         "compare",
         "equivalence",
+        "generalise",
         "diff",
         "report",
         "carry-threshold",

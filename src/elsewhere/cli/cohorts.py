@@ -141,7 +141,8 @@ def cohort_describe(
 @cohort_app.command("duplicates", epilog="Example: elsewhere cohort duplicates busi bus-bra --out duplicates")
 def cohort_duplicates(
     cohorts: Annotated[
-        list[Path], typer.Argument(help="Cohort folders or tables with a column 'image'; one or more.")
+        list[Path],
+        typer.Argument(help="Cohort folders or tables with a column 'image' or 'slide'; one or more."),
     ],
     out: Annotated[
         Path | None,

@@ -40,6 +40,8 @@ COLUMNS = (*SLIDE_COLUMNS, *ANNOTATION_COLUMNS)
 _MASK_ENDINGS = (".tif", ".tiff")
 _MOST_MASK_PIXELS = 1 << 24
 """Of the level of a mask that is looked at: about 8 microns per pixel on a large slide."""
+_OTHER_SCALE = 1.2
+"""A slide whose microns per pixel differ from those of its site by this factor is named."""
 _MENDED = (
     "rings that cross themselves",
     "rings of under three points",
@@ -66,6 +68,12 @@ _KINDS: Mapping[str, tuple[Severity, str, str]] = {
     ),
     "stage-unlike-annotation": (
         "warning", "annotations", "give another stage by their longest axis than the table states",
+    ),
+    "microns-unlike-site": (
+        "warning", "slides", "have other microns per pixel than most slides of their site",
+    ),
+    "tumour-without-annotation": (
+        "info", "slides", "are tumour by the table and have no annotation, which others have",
     ),
     "points-outside-slide": ("warning", "annotations", "have points outside of their slide"),
     "outlines-mended": ("info", "annotations", "hold rings that were mended or left out"),
@@ -129,6 +137,8 @@ def audit_slides(
         looked.append(_look(cohort, row))
         if progress and (done % 5 == 0 or done == len(rows)):
             progress("looking into slides", done, len(rows))
+    _compare_scales(rows, looked)
+    _name_tumours_without_annotation(rows, looked)
     findings = [*_faults(rows, looked), *_near_duplicates(cohort, looked, threads, progress)]
     findings.append(_summary(looked, len(rows)))
     order = {"error": 0, "warning": 1, "info": 2}
@@ -240,6 +250,30 @@ def _compare_with_table(row: Mapping[str, Any], found: str, axis_px: float | Non
     stated = _text(row.get("stage"))
     if stated and found and stated != stage and tumour:
         looked.faults["stage-unlike-annotation"] = f"{stated} in the table, {axis:.3g} mm is {stage}"
+
+
+def _compare_scales(rows: list[dict[str, Any]], looked: list[_Looked]) -> None:
+    """Name slides whose scale is not that of most slides of their site: a stale or wrong tag, or another scanner."""
+    by_site: dict[str, list[int]] = {}
+    for at, (row, one) in enumerate(zip(rows, looked, strict=True)):
+        if "microns_per_pixel" in one.cells:
+            by_site.setdefault(_text(row.get("site")), []).append(at)
+    for members in by_site.values():
+        sizes = pd.Series([float(looked[at].cells["microns_per_pixel"]) for at in members])
+        usual = float(sizes.median())
+        if len(members) < 3 or (sizes / usual).between(1 / 1.05, 1.05).mean() <= 0.5:
+            continue
+        for at, size in zip(members, sizes, strict=True):
+            if not 1 / _OTHER_SCALE <= size / usual <= _OTHER_SCALE:
+                looked[at].faults["microns-unlike-site"] = f"{size:.3g}, most have {usual:.3g}"
+
+
+def _name_tumours_without_annotation(rows: list[dict[str, Any]], looked: list[_Looked]) -> None:
+    if not any(one.annotation for one in looked):
+        return
+    for row, one in zip(rows, looked, strict=True):
+        if one.slide and not one.annotation and _is_tumour(row) and not _text(row.get("mask")):
+            one.faults["tumour-without-annotation"] = f"stage {_text(row.get('stage')) or 'not known'}"
 
 
 def _is_tumour(row: Mapping[str, Any]) -> bool | None:

@@ -13,7 +13,7 @@ import pandas as pd
 from elsewhere.cohort.patch_table import PatchTable, read_patch_table
 from elsewhere.commands.output import Report
 from elsewhere.commands.slide_patches.cases import SlideCase, find_cases
-from elsewhere.errors import EXIT_FILE_SYSTEM, EXIT_INCOMPLETE, EXIT_OK, UserError
+from elsewhere.errors import EXIT_FILE_SYSTEM, EXIT_INCOMPLETE, EXIT_OK, UserError, name_rows
 from elsewhere.files import human_bytes
 from elsewhere.inputs.patches.packing import PackPlan, PackResult, pack, plan_packing
 from elsewhere.inputs.patches.slide_masks import MaskRules
@@ -398,6 +398,13 @@ def _jobs(
             _job(
                 (dataset, case_id), part, case, (cut, settings, problem, digests.get((dataset, case_id), ""))
             )
+        )
+    if all(job.path is None for job in jobs) and not problems:
+        raise UserError(
+            f"none of the {plural(len(jobs), 'slide')} of the table is among --slides: the table names "
+            f"{name_rows([printable(job.case_id) for job in jobs], limit=3)}",
+            where=str(table),
+            fix="Name the slides or the cohort that the table was cut from.",
         )
     return jobs, spec
 

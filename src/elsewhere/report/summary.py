@@ -14,6 +14,8 @@ from elsewhere.analysis.result.pictured import PicturedDetections
 from elsewhere.errors import UserError
 from elsewhere.files import write_bytes
 from elsewhere.privacy import Redactor
+from elsewhere.report.generalise import sections as domains
+from elsewhere.report.generalise.figures import generalise_figures
 from elsewhere.report.leaderboard import curves, lesions
 from elsewhere.report.leaderboard import sections as many
 from elsewhere.report.leaderboard.figures import leaderboard_figures
@@ -52,6 +54,11 @@ _ORDER = (
     lesions.lesions_paired,
     many.difficulty,
     cases.worst_cases,
+    domains.model_verdicts,
+    domains.model_strata,
+    domains.by_fold,
+    domains.operating_points,
+    domains.model_ensembles,
     readers.reader_study,
     readers.reader_panel,
     readers.reader_variance,
@@ -74,7 +81,13 @@ def figure_specs(summary: Mapping[str, Any] | Prepared) -> dict[str, FigureSpec]
     """
     data = prepare(summary)
     return {
-        spec.name: spec for spec in (*result_figures(data), *leaderboard_figures(data), *reader_figures(data))
+        spec.name: spec
+        for spec in (
+            *result_figures(data),
+            *leaderboard_figures(data),
+            *generalise_figures(data),
+            *reader_figures(data),
+        )
     }
 
 

@@ -29,6 +29,7 @@ DICE_SKEWNESS = -2.0
 """Allowed for in a mean Dice whose skewness is not given: most cases near the top, some that failed."""
 
 
+@lru_cache(maxsize=256)
 def _z(p: float) -> float:
     return float(stats.norm.ppf(p))
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -61,3 +66,39 @@ def test_other_tensors_are_refused(patches):
         transform_batch(batch, matrices[:2])
     with pytest.raises(UserError, match="background"):
         transform_batch(batch, matrices, background="no")
+
+
+WITHOUT = """
+import sys
+from importlib.machinery import PathFinder
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        gone = name.split(".")[0] in ("numba", "tifffile", "openslide", "imagecodecs", "cv2", "skimage", "pandas", "pyarrow")
+        return None if gone else super().find_spec(name, path, target)
+sys.meta_path = [Without if one is PathFinder else one for one in sys.meta_path]
+from benchmarks.bench_stain import batch_rows
+for row in batch_rows("cpu", quick=True):
+    print(row["job"], row["notes"], row.get("bar_met", True), sep="|")
+"""
+
+
+@pytest.mark.slow
+def test_the_benchmark_runs_on_a_bare_gpu_machine():
+    """Such a machine has torch, torchvision, numpy, scipy and Pillow; the rows state the difference from numpy."""
+    pytest.importorskip("torchvision")
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root / "src"), str(root)))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2 and all(line.endswith("|True") for line in lines), done.stdout
+    assert all(
+        "largest difference from numpy 1 grey level" in line or "numpy 0 grey" in line for line in lines
+    )

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from elsewhere.errors import UserError, near_matches
 from elsewhere.files.refusals import explained_refusals
+from elsewhere.inputs.digests import slide_parts
 from elsewhere.inputs.slides.annotations.outlines import Annotations, check_inside
 from elsewhere.inputs.slides.annotations.reading import read_annotations
 from elsewhere.inputs.slides.opening import open_slide
@@ -365,7 +366,7 @@ class SlidesSource:
         """
         about = self.files(case)
         whole = hashlib.sha256(f"elsewhere-slide-1 {about.mpp}\n".encode())
-        for path in _parts(about.path):
+        for path in (about.path, *slide_parts(about.path)):
             whole.update(f"{_file_digest(path)}\n".encode())
         return whole.hexdigest()
 
@@ -523,16 +524,6 @@ class SlidesSource:
             TypeError: Always.
         """
         raise TypeError("masks of whole slides are written by strips, not whole")
-
-
-def _parts(path: Path) -> list[Path]:
-    """The files of a slide: a .mrxs file has a folder of others beside it, and the .dcm files of a folder are one."""
-    ending = path.suffix.lower()
-    if ending == ".mrxs":
-        return [path, *sorted(one for one in path.with_suffix("").glob("*") if one.is_file())]
-    if ending == ".dcm":
-        return sorted(one for one in path.parent.glob("*.dcm") if one.is_file())
-    return [path]
 
 
 def _file_digest(path: Path) -> str:

@@ -275,7 +275,12 @@ def dense_losses(
 def _generalised_iou(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     sides = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0)
     around = torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])
-    shared, hull = sides.prod(-1), around.prod(-1).clamp(min=1e-6)
-    size = [(box[..., 2:] - box[..., :2]).prod(-1) for box in (a, b)]
+    shared, hull = _product(sides), _product(around).clamp(min=1e-6)
+    size = [_product(box[..., 2:] - box[..., :2]) for box in (a, b)]
     union = (size[0] + size[1] - shared).clamp(min=1e-6)
     return shared / union - (hull - union) / hull
+
+
+def _product(sides: torch.Tensor) -> torch.Tensor:
+    """Width times height. The gradient of `prod` waits for the device, which a recorded step must not."""
+    return sides[..., 0] * sides[..., 1]

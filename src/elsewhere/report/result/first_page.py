@@ -35,6 +35,7 @@ from elsewhere.report.result.answered import (
     verdict_sentence,
     without_score,
 )
+from elsewhere.report.result.passing_models import passing_models
 from elsewhere.report.result.prepare import Prepared
 
 MOST_WARNINGS = 6
@@ -170,7 +171,14 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
         facts=_facts(leading) if leading else [],
         claims=_claims(claims) if len(claims) > 1 else None,
         figures=_figures(data),
-        hero=None if word else _hero(data) or _best(data) or _pair(data) or _readers(data) or _gain(data),
+        hero=None
+        if word
+        else _hero(data)
+        or _best(data)
+        or _pair(data)
+        or _readers(data)
+        or _gain(data)
+        or passing_models(data),
         grades=_grades(data),
         alarms=alarms[:MOST_WARNINGS],
         warnings=warnings[:room],

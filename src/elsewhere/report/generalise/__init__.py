@@ -1,0 +1,1 @@
+"""Many models at two domains: the sections and the figures of `elsewhere generalise`."""
