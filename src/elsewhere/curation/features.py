@@ -35,6 +35,11 @@ from elsewhere.inputs.patches.store import PatchSet, PatchStore
 Report = Callable[[str, int, int], None]
 Values = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.uint8]
+NETWORKS = (
+    "resnet18", "mobilenet-v2", "mobilenet-v3-large", "mobilenet-v3-small", "efficientnet-lite0", "efficientnet-lite1",
+    "efficientnet-lite2",
+)  # fmt: skip
+"""The encoders by name, for machines without PyTorch: those of `networks.encoders`."""
 KEPT_EVERY = 1024
 """Patches after which what is done is written."""
 BATCH = {"cpu": 16, "cuda": 256}

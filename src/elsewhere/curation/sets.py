@@ -192,6 +192,32 @@ def patch_ranks(rows: pd.DataFrame, seed: int) -> Whole:
     return ranks
 
 
+def plan_sets(rows: pd.DataFrame, settings: SetSettings | None = None) -> dict[str, Quotas]:
+    """Plan how many patches of each group and type the sets have; the clusters do not matter for that.
+
+    Args:
+        rows: Patches that may be drawn, with the columns of a patch table; those of `training` alone count.
+        settings: How sets are drawn; None for the defaults.
+
+    Returns:
+        The numbers by share.
+
+    Raises:
+        UserError: There are no tumour or no normal patches, or a share cannot be reached at all.
+    """
+    settings = settings or SetSettings()
+    available = _count_available(_drawn_types(rows), rows["training"].to_numpy(bool))
+    _check_available(available)
+
+    def planned(size: int) -> dict[str, Quotas]:
+        return {
+            text: plan_quotas(size, read_share(text), available, of=settings.of) for text in settings.shares
+        }
+
+    plans = planned(settings.size)
+    return planned(min(plan.size for plan in plans.values())) if settings.same_size else plans
+
+
 def draw_sets(
     rows: pd.DataFrame, clusterings: Mapping[str, Whole], settings: SetSettings | None = None
 ) -> list[CuratedSet]:
@@ -211,24 +237,14 @@ def draw_sets(
     settings = settings or SetSettings()
     usable = rows["training"].to_numpy(bool)
     types = _drawn_types(rows)
-    available = {name: int(((types == name) & usable).sum()) for name in (PARTIAL, FULL, "NT", "NN")}
-    _check_available(available)
-    plans = {
-        text: plan_quotas(settings.size, read_share(text), available, of=settings.of)
-        for text in settings.shares
-    }
-    size = settings.size
-    if settings.same_size:
-        size = min(plan.size for plan in plans.values())
-        plans = {
-            text: plan_quotas(size, read_share(text), available, of=settings.of) for text in settings.shares
-        }
+    available = _count_available(types, usable)
+    plans = plan_sets(rows, settings)
     ranks = patch_ranks(rows, settings.seed)
     made = []
     for clustering, labels in clusterings.items():
         for text, planned in plans.items():
             drawn, clusters, remarks = _draw(types, labels, usable, ranks, planned, natural=text == NATURAL)
-            held = rows[drawn].reset_index(drop=True)
+            held = rows.iloc[drawn].reset_index(drop=True)
             partial = int((types[drawn] == PARTIAL).sum())
             quotas = replace(planned, partial=partial, full=planned.tumour - partial)
             made.append(
@@ -252,6 +268,10 @@ def _drawn_types(rows: pd.DataFrame) -> npt.NDArray[np.str_]:
     tumour = (group == "TT") & ((kind == PARTIAL) | (kind == FULL))
     normal = ((group == "NT") | (group == "NN")) & (kind == "FN")
     return np.where(tumour, kind, np.where(normal, group, ""))
+
+
+def _count_available(types: npt.NDArray[np.str_], usable: npt.NDArray[np.bool_]) -> dict[str, int]:
+    return {name: int(((types == name) & usable).sum()) for name in (PARTIAL, FULL, "NT", "NN")}
 
 
 def _check_available(available: Mapping[str, int]) -> None:

@@ -1,0 +1,1 @@
+"""`curate`: patches to features, clusters, an audit of the clusters, and training sets."""
