@@ -307,14 +307,26 @@ def _of_patients(labels: Whole, sites: Whole, patients: Whole, rng: np.random.Ge
     units = units.ravel().astype(np.int64)
     site_of = np.zeros(int(units.max()) + 1, np.int64)
     site_of[units] = sites
-    per_unit = count_pairs(units, labels)
-    drawn = []
-    for _ in range(_PERMUTATIONS):
-        given = rng.permutation(site_of)
-        counts = np.zeros((int(sites.max()) + 1, per_unit.shape[1]), np.int64)
-        np.add.at(counts, given, per_unit)
-        drawn.append(shared_information(counts))
-    return drawn
+    per_unit = count_pairs(units, labels).astype(np.float64)
+    given = rng.permuted(np.tile(site_of, (_PERMUTATIONS, 1)), axis=1)
+    counts = np.stack([(given == site) @ per_unit for site in range(int(sites.max()) + 1)], axis=1)
+    return _shared(counts)
+
+
+def _shared(counts: npt.NDArray[np.float64]) -> list[float]:
+    """`shared_information` of many tables at once, [tables, rows, columns] with the same total."""
+    total = counts[0].sum()
+
+    def entropy(some: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        shares = some / total
+        logs = np.log(np.where(shares > 0, shares, 1.0))
+        made: npt.NDArray[np.float64] = -(shares * logs).reshape(len(some), -1).sum(axis=1)
+        return made
+
+    rows, columns = entropy(counts.sum(axis=2)), entropy(counts.sum(axis=1))
+    information = np.maximum(0.0, rows + columns - entropy(counts))
+    least = np.minimum(rows, columns)
+    return np.where(least > 0, information / np.where(least > 0, least, 1.0), 0.0).tolist()
 
 
 def hospital_sentence(row: AuditRow) -> str:
@@ -354,7 +366,7 @@ def hospital_sentence(row: AuditRow) -> str:
     if row.information >= FOLLOW and not by_chance:
         return f"{of} follow the hospitals in part: {tells}."
     if row.information >= FOLLOW:
-        return f"{of} differ between patients, too few to tell them from hospitals: {tells}."
+        return f"{of} differ between hospitals no more surely than patients given to hospitals at random would: {tells}."
     return f"{of} are not hospitals: {tells}."
 
 

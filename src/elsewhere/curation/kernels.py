@@ -68,7 +68,7 @@ def mean_points(x: Any, labels: Any, centres: Any, counts: Any) -> None:
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def add_point_moments(x: Any, t: int, c: int, share: float, means: Any, sums: Any) -> None:
+def add_point_moments(x: Any, t: int, c: int, share: float, means: Any, sums: Any, gap: Any) -> None:
     """Add a point to the moments of a component.
 
     Args:
@@ -78,10 +78,10 @@ def add_point_moments(x: Any, t: int, c: int, share: float, means: Any, sums: An
         share: How much of the point belongs to the component.
         means: [components, dimensions]: what the moments are taken around.
         sums: Weights, first moments and the lower triangles of the second moments; written.
+        gap: [dimensions]: room to work in; written.
     """
     weights, firsts, seconds = sums
     dims = x.shape[1]
-    gap = np.empty(dims)
     for m in range(dims):
         gap[m] = x[t, m] - means[c, m]
     weights[c] += share
@@ -103,8 +103,9 @@ def moments_of_clusters(x: Any, labels: Any, means: Any, sums: Any) -> None:
         means: [clusters, dimensions]: what the moments are taken around.
         sums: Weights, first moments and the lower triangles of the second moments; added to.
     """
+    gap = np.empty(x.shape[1])
     for t in range(x.shape[0]):
-        add_point_moments(x, t, labels[t], 1.0, means, sums)
+        add_point_moments(x, t, labels[t], 1.0, means, sums, gap)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -137,6 +138,7 @@ def expect(x: Any, means: Any, factors: Any, constants: Any, out: Any, sums: Any
     line = np.zeros(BLOCK)
     logs = np.zeros((parts, BLOCK))
     best = np.zeros(BLOCK)
+    gap = np.empty(dims)
     total = 0.0
     first = 0
     for begin in range(0, points, BLOCK):
@@ -194,12 +196,31 @@ def expect(x: Any, means: Any, factors: Any, constants: Any, out: Any, sums: Any
                     entropy -= share * math.log(share)
                 largest = max(largest, share)
                 if moments:
-                    add_point_moments(x, begin + t, c, share, means, sums)
+                    add_point_moments(x, begin + t, c, share, means, sums, gap)
             if asked:
                 labels[begin + t] = where
                 shares[begin + t] = largest
                 entropies[begin + t] = entropy
     return total
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def invert_lower(lower: Any, out: Any) -> None:
+    """Invert lower triangular matrices.
+
+    Args:
+        lower: [matrices, dimensions, dimensions].
+        out: Their inverses; zero when called, written.
+    """
+    dims = lower.shape[1]
+    for c in range(lower.shape[0]):
+        for j in range(dims):
+            out[c, j, j] = 1.0 / lower[c, j, j]
+            for m in range(j):
+                total = 0.0
+                for q in range(m, j):
+                    total += lower[c, j, q] * out[c, q, m]
+                out[c, j, m] = -total / lower[c, j, j]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

@@ -267,31 +267,24 @@ def _from_moments(
 ) -> Mixture:
     """The mixture whose components have these moments; a component that lost its points becomes a narrow one at its place."""
     weights, firsts, seconds = sums
-    parts, dims = around.shape
+    dims = around.shape[1]
+    parts = len(weights)
     # As in other implementations of the method, so that no weight is zero.
     counts = weights + 10 * np.finfo(np.float64).eps
     gaps = firsts / counts[:, None]
+    lower = np.tril(seconds) / counts[:, None, None]
+    whole = lower + np.tril(lower, -1).transpose(0, 2, 1) - gaps[:, :, None] * gaps[:, None, :]
+    whole[:, np.arange(dims), np.arange(dims)] += regularisation
+    try:
+        choleskys = np.linalg.cholesky(whole)
+    except np.linalg.LinAlgError as error:
+        raise UserError(
+            "the covariance of a cluster cannot be inverted: its patches are too much alike",
+            fix="Use fewer clusters or fewer dimensions.",
+        ) from error
     factors = np.zeros((parts, dims, dims))
-    for c in range(parts):
-        lower = np.tril(seconds[c]) / counts[c]
-        whole = lower + np.tril(lower, -1).T - np.outer(gaps[c], gaps[c])
-        whole[np.diag_indices(dims)] += regularisation
-        try:
-            cholesky = np.linalg.cholesky(whole)
-        except np.linalg.LinAlgError as error:
-            raise UserError(
-                "the covariance of a cluster cannot be inverted: its patches are too much alike",
-                fix="Use fewer clusters or fewer dimensions.",
-            ) from error
-        factors[c] = _inverse_lower(cholesky)
+    kernels.invert_lower(choleskys, factors)
     return Mixture(weights=counts / counts.sum(), means=around + gaps, factors=factors)
-
-
-def _inverse_lower(lower: Floats) -> Floats:
-    from scipy.linalg import solve_triangular
-
-    made: Floats = solve_triangular(lower, np.eye(len(lower)), lower=True)
-    return np.tril(made)
 
 
 def _ordered(mixture: Mixture) -> Mixture:

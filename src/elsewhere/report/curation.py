@@ -131,10 +131,11 @@ def render_page(page: CurationPage) -> str:
         True
     """
     specs: dict[str, FigureSpec] = {}
+    samples: dict[str, str] = {}
     sections = [_sets(page)]
     for number, clustering in enumerate(page.clusterings, start=1):
-        sections.append(_clustering(clustering, number, specs))
-    drawn = inline_figures(specs)
+        sections.append(_clustering(clustering, number, specs, samples))
+    drawn = inline_figures(specs) | samples
     first = FirstPage(
         title="Curated training sets",
         question="Which patches are the training sets made of?",
@@ -234,7 +235,7 @@ def _sets(page: CurationPage) -> blocks.Section:
 
 
 def _clustering(
-    clustering: ClusteringSection, number: int, specs: dict[str, FigureSpec]
+    clustering: ClusteringSection, number: int, specs: dict[str, FigureSpec], samples: dict[str, str]
 ) -> blocks.Section:
     shown: list[Any] = [blocks.Text(paragraphs=list(clustering.sentences))] if clustering.sentences else []
     if clustering.audit:
@@ -252,17 +253,14 @@ def _clustering(
                 pictures.append(blocks.Picture(name=spec.name, caption=spec.title, alt=spec.alt))
         if pictures:
             shown.append(blocks.Pair(pictures=pictures))
-        shown += [
-            blocks.Picture(
-                name=f"{name}-samples-{at}",
-                caption=f"Cluster {at}",
-                alt=f"{len(patches)} patches of cluster {at} of {group.title}",
-                svg=_montage(patches, f"Patches of cluster {at}"),
-                wide=True,
+        for at, patches in enumerate(group.samples, start=1):
+            if not len(patches):
+                continue
+            alt = f"{len(patches)} patches of cluster {at} of {group.title}"
+            samples[f"{name}-samples-{at}"] = _montage(patches, alt)
+            shown.append(
+                blocks.Picture(name=f"{name}-samples-{at}", caption=f"Cluster {at}", alt=alt, wide=True)
             )
-            for at, patches in enumerate(group.samples, start=1)
-            if len(patches)
-        ]
         if group.numbers:
             shown.append(
                 blocks.Fold(summary="Indices as numbers", blocks=[_indices(group, name)], closed=True)
