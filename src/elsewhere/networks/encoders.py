@@ -398,17 +398,31 @@ def _find(network: str, state: State) -> FittedState | str:
                 for name, file in files.items()
                 if file in state and tuple(state[file].shape) != own[name]
             ]
-            if not missing and not shaped:
+            more = _more_of_the_same(state, prefix, files)
+            if not missing and not shaped and more:
+                problem, least = f"the file holds a larger network, with {more} for example", 0
+            elif not missing and not shaped:
                 return FittedState(
                     state={name: state[file] for name, file in files.items()}, prefix=prefix
                 )
-            if len(missing) + len(shaped) < least:
+            elif len(missing) + len(shaped) < least:
                 least = len(missing) + len(shaped)
                 problem = (
                     f"{len(missing)} parameters are missing and {len(shaped)} have another shape, first "
                     f"{(missing + shaped)[0]}"
                 )
     return problem
+
+
+def _more_of_the_same(state: State, prefix: str, files: Mapping[str, str]) -> str:
+    """A parameter of the file that stands among those of the encoder and is none of them; empty for none."""
+    own = set(files.values())
+    tops = {name[len(prefix) :].split(".")[0] for name in own}
+    for name in state:
+        inside = name.startswith(prefix) and name[len(prefix) :].split(".")[0] in tops
+        if inside and name not in own and not name.endswith(_NOT_IN_OLD_FILES):
+            return name
+    return ""
 
 
 def _preference(prefix: str) -> tuple[int, int, str]:
