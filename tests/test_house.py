@@ -53,6 +53,7 @@ MAY_USE = {
     "scenarios": {"errors", "tables", "cohort"},
     "engine": {"errors", "untrusted", "files", "registry", "inputs", "predictions"},
     "networks": {"errors"},
+    "curation": {"errors", "files", "inputs", "cohort", "networks"},
     "training": {"errors", "boxes", "inputs", "engine", "networks"},
     "radiomics": {"errors", "inputs"},
     "recipes": {
@@ -138,6 +139,7 @@ MAY_USE = {
         "scenarios",
         "engine",
         "networks",
+        "curation",
         "recipes",
         "explain",
         "analysis",
@@ -165,6 +167,7 @@ LAYERS = {
         "generalise": {"page", "result"},
         "study": {"page", "result", "leaderboard"},
         "stain": {"page", "result"},
+        "curation": {"page", "result"},
         "summary": {"page", "result", "leaderboard", "readers", "generalise"},
     },
     "commands": {
@@ -181,6 +184,7 @@ LAYERS = {
         "merge": {"advice"},
         "demo": {"output", "run", "score", "summarise"},
         "slide_store": {"output", "slide_patches"},
+        "curate": {"output", "slide_patches"},
         "slide_stain": {"output", "slide_store"},
     },
 }

@@ -108,7 +108,14 @@ def test_a_dry_run_says_what_would_be_and_writes_nothing(folder, tmp_path):
     planned = estimate(inputs(folder), out=tmp_path / "out", settings=FEW)
     text = "\n".join(planned.lines())
     assert "21 sets, for each of site, kinds, single" in text and "nothing was written" in text
-    assert planned.to_dict()["sets"]["50"] == {"patches": 120, "NN": 30, "NT": 30, "TT": 60, "PT": 60, "FT": 0}
+    assert planned.to_dict()["sets"]["50"] == {
+        "patches": 120,
+        "NN": 30,
+        "NT": 30,
+        "TT": 60,
+        "PT": 60,
+        "FT": 0,
+    }
     assert list(tmp_path.iterdir()) == []
 
 
@@ -192,14 +199,21 @@ def test_a_table_of_features_that_does_not_fit(folder, tmp_path):
 
 
 def test_names_and_numbers_that_users_write():
-    specs = read_feature_specs(["resnet18", "a=resnet18:none", "histology=resnet18:/x/y.ckpt", "lite=efficientnet-lite0:imagenet"], NETWORKS)
+    specs = read_feature_specs(
+        ["resnet18", "a=resnet18:none", "histology=resnet18:/x/y.ckpt", "lite=efficientnet-lite0:imagenet"],
+        NETWORKS,
+    )
     assert [(one.name, one.weights) for one in specs] == [
         ("resnet18-imagenet", "imagenet"), ("a", "none"), ("histology", "/x/y.ckpt"), ("lite", "imagenet"),
     ]  # fmt: skip
     for wrong in (["single=resnet18"], ["resnet18", "resnet18"], ["../x=resnet18"]):
         with pytest.raises(UserError):
             read_feature_specs(wrong, NETWORKS)
-    assert read_cluster_numbers("3-7") == (3, 7, {}) and read_cluster_numbers("4")[2] == {"NN": 4, "NT": 4, "TT": 4}
+    assert read_cluster_numbers("3-7") == (3, 7, {}) and read_cluster_numbers("4")[2] == {
+        "NN": 4,
+        "NT": 4,
+        "TT": 4,
+    }
     for text in ("", "a", "NN=", "XX=3", "NN=3,NN=4", "-3"):
         with pytest.raises(UserError, match="no number of clusters"):
             read_cluster_numbers(text)
@@ -216,9 +230,15 @@ def packed(tmp_path_factory):
 
 def test_from_a_store_with_a_network_and_sample_patches(packed, tmp_path):
     pytest.importorskip("torch")
-    asked = CurateInputs(table=packed / "patches.parquet", store=packed / "store", features=("r=mobilenet-v3-small:none",))
+    asked = CurateInputs(
+        table=packed / "patches.parquet", store=packed / "store", features=("r=mobilenet-v3-small:none",)
+    )
     settings = CurateSettings(
-        seeds=1, device="cpu", sample_patches=3, clusters=ClusterSettings(most=3), sets=SetSettings(size=60, shares=("natural",))
+        seeds=1,
+        device="cpu",
+        sample_patches=3,
+        clusters=ClusterSettings(most=3),
+        sets=SetSettings(size=60, shares=("natural",)),
     )
     planned = estimate(asked, out=tmp_path / "out", settings=settings)
     assert planned.missing["r"] == planned.patches > 50
@@ -234,7 +254,11 @@ def test_from_a_store_with_a_network_and_sample_patches(packed, tmp_path):
 
 
 def test_a_store_of_another_grid_or_without_the_patches(packed, tmp_path):
-    cut_patches([packed / "cohort.csv"], out=tmp_path / "other.parquet", settings=CutSettings(size_px=64, least_tissue=0.0))
+    cut_patches(
+        [packed / "cohort.csv"],
+        out=tmp_path / "other.parquet",
+        settings=CutSettings(size_px=64, least_tissue=0.0),
+    )
     with pytest.raises(UserError, match=r"another grid \(32 px at 0.5 .*\) than the table \(64 px at 0.5"):
         curate(CurateInputs(table=tmp_path / "other.parquet", store=packed / "store"), out=tmp_path / "out")
     shutil.copytree(packed / "store", tmp_path / "store")
@@ -245,10 +269,10 @@ def test_a_store_of_another_grid_or_without_the_patches(packed, tmp_path):
 
 def test_a_copied_and_compressed_slide_is_caught(tmp_path):
     """A slide under another name and patient, compressed again, in the test (must show 5)."""
-    from worlds.slide_files import pyramid, write_tiff
-
     from PIL import Image
+
     from elsewhere.inputs.slides.opening import open_slide
+    from worlds.slide_files import pyramid, write_tiff
 
     cohort = write_slides(tmp_path, tumour=1, normal=5)
     with open_slide(tmp_path / "normal_003.tif") as slide:
@@ -257,7 +281,9 @@ def test_a_copied_and_compressed_slide_is_caught(tmp_path):
     again = np.asarray(Image.open(tmp_path / "again.jpg"))
     (tmp_path / "again.jpg").unlink()
     write_tiff(tmp_path / "holdout_777.tif", pyramid(again, 2), mpp=0.25, tile=128)
-    cut_patches([cohort], out=tmp_path / "patches.parquet", settings=CutSettings(size_px=32, least_tissue=0.0))
+    cut_patches(
+        [cohort], out=tmp_path / "patches.parquet", settings=CutSettings(size_px=32, least_tissue=0.0)
+    )
     cut_patches([tmp_path / "holdout_777.tif"], out=tmp_path / "test.parquet", settings=CutSettings(
         size_px=32, least_tissue=0.0, without_annotation="normal"
     ))  # fmt: skip

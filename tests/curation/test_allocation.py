@@ -84,7 +84,10 @@ def test_the_study_s_seven_shares():
     available = {"PT": 20_000, "FT": 56_000, "NT": 76_000, "NN": 100_000}
     found = {share: plan_quotas(35_000, read_share(share), available) for share in SHARES}
     assert [found[share].partial for share in SHARES[:6]] == [0, 3_500, 7_000, 10_500, 14_000, 17_500]
-    assert all(sorted(found[share].groups().values()) == [11_666, 11_667, 11_667] for share in ("0", "10", "20", "30"))
+    assert all(
+        sorted(found[share].groups().values()) == [11_666, 11_667, 11_667]
+        for share in ("0", "10", "20", "30")
+    )
     assert found["40"].groups() == {"NN": 10_500, "NT": 10_500, "TT": 14_000}
     assert found["50"].groups() == {"NN": 8_750, "NT": 8_750, "TT": 17_500}
     tumour = plan_quotas(35_000, Fraction(1, 2), available, of="tumour")

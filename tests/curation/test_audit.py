@@ -20,7 +20,15 @@ from elsewhere.curation.clusters import ClusterSettings, GroupClusters, cluster_
 from elsewhere.curation.projection import without_site_means
 
 
-def world(seed: int = 0, *, sites: int = 4, patients: int = 6, patches: int = 40, site: float = 0.0, tissue: float = 0.0):
+def world(
+    seed: int = 0,
+    *,
+    sites: int = 4,
+    patients: int = 6,
+    patches: int = 40,
+    site: float = 0.0,
+    tissue: float = 0.0,
+):
     """Features of patches: the hospital, the kind of tissue, and noise."""
     rng = np.random.default_rng(seed)
     patient = np.repeat(np.arange(sites * patients), patches)
@@ -42,7 +50,9 @@ def test_features_that_are_the_hospital_and_noise_are_called_hospitals():
     assert row.normalised > 0.95 and row.information > 0.98 and row.purity > 0.99
     assert row.chance < 0.5 and row.p_value == 0.001 and row.guessing == 0.25
     sentence = hospital_sentence(row)
-    assert sentence.startswith("The clusters of TT (tumour patches) are hospitals: knowing the cluster, the hospital of 100%")
+    assert sentence.startswith(
+        "The clusters of TT (tumour patches) are hospitals: knowing the cluster, the hospital of 100%"
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -88,13 +98,17 @@ def test_the_test_of_hospitals_keeps_its_level():
         patient = np.repeat(np.arange(20), 10)
         labels = (rng.integers(0, 3, 20)[patient] + (rng.random(200) < 0.2)) % 3
         hospital = rng.permutation(np.arange(20) % 3)[patient]
-        rejected += row_of(GroupClusters(group="TT", labels=labels, shares=np.ones(200)), hospital, patient).p_value <= 0.05
+        rejected += (
+            row_of(GroupClusters(group="TT", labels=labels, shares=np.ones(200)), hospital, patient).p_value
+            <= 0.05
+        )
     # Binomial(200, 0.05): 10 +- 3 standard deviations of 3.1.
     assert 1 <= rejected <= 19
 
 
 @pytest.mark.parametrize(
-    ("hospital", "words"), [(np.zeros(20, np.int64), "come from one"), (np.full(20, -1), "no patch has a known hospital")]
+    ("hospital", "words"),
+    [(np.zeros(20, np.int64), "come from one"), (np.full(20, -1), "no patch has a known hospital")],
 )
 def test_one_hospital_or_none_cannot_be_compared(hospital, words):
     clusters = GroupClusters(group="NN", labels=np.arange(20) % 2, shares=np.ones(20))
@@ -141,4 +155,7 @@ def test_one_patient_has_no_halves_and_one_cluster_no_stability():
     found = cluster_group(features, "NN", ClusterSettings(fixed={"NN": 3}))
     one = judge_stability(found, patient, seed=1, seeds=2)
     assert np.isnan(one.over_halves) and "were not compared" in one.sentence()
-    assert judge_stability(cluster_group(features, "NN", ClusterSettings(fixed={"NN": 1})), patient, seed=1) is None
+    assert (
+        judge_stability(cluster_group(features, "NN", ClusterSettings(fixed={"NN": 1})), patient, seed=1)
+        is None
+    )

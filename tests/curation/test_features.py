@@ -87,7 +87,9 @@ def _rows(patches):
     parts = []
     for slide in patches.store.slides.values():
         for shard in slide.shards:
-            parts.append(pd.DataFrame({"dataset": slide.dataset, "case_id": slide.case_id, "i": shard.i, "j": shard.j}))
+            parts.append(
+                pd.DataFrame({"dataset": slide.dataset, "case_id": slide.case_id, "i": shard.i, "j": shard.j})
+            )
     return pd.concat(parts, ignore_index=True)
 
 
@@ -161,7 +163,10 @@ def test_blur_and_stain_are_measured():
     pixels = np.repeat(stack[..., None], 3, axis=3).round().astype(np.uint8)
     found = describe_patches(pixels)
     assert (np.diff(found[:, 0]) < -1).all()
-    blue, pink = np.full((1, 16, 16, 3), (90, 80, 160), np.uint8), np.full((1, 16, 16, 3), (220, 130, 180), np.uint8)
+    blue, pink = (
+        np.full((1, 16, 16, 3), (90, 80, 160), np.uint8),
+        np.full((1, 16, 16, 3), (220, 130, 180), np.uint8),
+    )
     assert describe_patches(blue)[0, 1] > describe_patches(pink)[0, 1] + 0.1
     # By hand: the mean optical density of (90, 80, 160) is (1.0415 + 1.1592 + 0.4661) / 3, and 1.0415 of it is red.
     assert describe_patches(blue)[0, 2] == pytest.approx(0.8889, abs=1e-4)

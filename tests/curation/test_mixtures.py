@@ -12,7 +12,9 @@ from elsewhere.curation.mixtures import MixtureSettings, fit_mixture, fit_mixtur
 from elsewhere.errors import UserError
 
 
-def blobs(seed: int = 0, *, points: int = 300, dims: int = 5, parts: int = 4, apart: float = 3.0) -> np.ndarray:
+def blobs(
+    seed: int = 0, *, points: int = 300, dims: int = 5, parts: int = 4, apart: float = 3.0
+) -> np.ndarray:
     rng = np.random.default_rng(seed)
     made = [
         rng.normal(size=(points, dims)) @ rng.normal(size=(dims, dims)) * 0.6 + rng.normal(0, apart, dims)

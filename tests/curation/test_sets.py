@@ -17,7 +17,9 @@ def clusters_of(rows: pd.DataFrame, number: int = 3, seed: int = 1) -> np.ndarra
 
 def test_twenty_one_sets_of_one_size_with_exact_shares():
     rows = patch_rows()
-    made = draw_sets(rows, {"a": clusters_of(rows), "b": clusters_of(rows, 4, 2), "single": np.zeros(len(rows), np.int64)})
+    made = draw_sets(
+        rows, {"a": clusters_of(rows), "b": clusters_of(rows, 4, 2), "single": np.zeros(len(rows), np.int64)}
+    )
     assert len(made) == 21 and len({one.name for one in made}) == 21
     # Half of a set are at most 150 partly tumour patches.
     assert {one.quotas.size for one in made} == {300} and {len(one.rows) for one in made} == {300}
@@ -43,7 +45,11 @@ def test_each_as_large_as_it_can_be_and_shares_of_tumour():
     largest = draw_sets(rows, single, SetSettings(same_size=False, shares=("0", "50")))
     assert [one.quotas.size for one in largest] == [850, 300]
     of_tumour = draw_sets(rows, single, SetSettings(size=300, shares=("50",), of="tumour"))[0]
-    assert of_tumour.partial_of_tumour == 0.5 and of_tumour.quotas.groups() == {"NN": 100, "NT": 100, "TT": 100}
+    assert of_tumour.partial_of_tumour == 0.5 and of_tumour.quotas.groups() == {
+        "NN": 100,
+        "NT": 100,
+        "TT": 100,
+    }
 
 
 def test_a_cluster_without_partly_tumour_patches_is_said():
@@ -61,7 +67,13 @@ def test_the_sets_are_those_that_were_drawn_when_this_test_was_written():
     rows = patch_rows()
     made = draw_sets(rows, {"a": clusters_of(rows)}, SetSettings(size=120, seed=7))
     assert [one.hash[:16] for one in made] == HASHES
-    assert len({one.hash for one in draw_sets(rows, {"a": clusters_of(rows)}, SetSettings(size=120, seed=8))} & {one.hash for one in made}) == 0
+    assert (
+        len(
+            {one.hash for one in draw_sets(rows, {"a": clusters_of(rows)}, SetSettings(size=120, seed=8))}
+            & {one.hash for one in made}
+        )
+        == 0
+    )
 
 
 def test_the_order_of_rows_and_other_patches_do_not_matter():
@@ -70,22 +82,41 @@ def test_the_order_of_rows_and_other_patches_do_not_matter():
     ranks = patch_ranks(rows, 1)
     assert np.array_equal(patch_ranks(shuffled, 1), pd.Series(ranks).loc[shuffled.index].to_numpy())
     one = draw_sets(rows, {"single": np.zeros(len(rows), np.int64)}, SetSettings(size=90))
-    two = draw_sets(canonical_order(shuffled), {"single": np.zeros(len(rows), np.int64)}, SetSettings(size=90))
+    two = draw_sets(
+        canonical_order(shuffled), {"single": np.zeros(len(rows), np.int64)}, SetSettings(size=90)
+    )
     assert [a.hash for a in one] == [b.hash for b in two]
     # A patch that is gone and was in no set changes none.
-    spare = ~rows.index.isin(np.concatenate([rows.merge(a.rows, on=["case_id", "i", "j"], how="left", indicator=True).query("_merge == 'both'").index for a in one]))
+    spare = ~rows.index.isin(
+        np.concatenate(
+            [
+                rows.merge(a.rows, on=["case_id", "i", "j"], how="left", indicator=True)
+                .query("_merge == 'both'")
+                .index
+                for a in one
+            ]
+        )
+    )
     fewer = rows.drop(rows.index[np.flatnonzero(spare & (rows["group"] == "NN"))[:5]]).reset_index(drop=True)
-    three = draw_sets(fewer, {"single": np.zeros(len(fewer), np.int64)}, SetSettings(size=90, shares=("0", "30")))
+    three = draw_sets(
+        fewer, {"single": np.zeros(len(fewer), np.int64)}, SetSettings(size=90, shares=("0", "30"))
+    )
     assert [a.hash for a in three] == [a.hash for a in one if a.share in ("0", "30")]
 
 
 def test_a_larger_share_keeps_the_patches_of_a_smaller_one():
     rows = patch_rows()
-    made = {a.share: a.rows for a in draw_sets(rows, {"single": np.zeros(len(rows), np.int64)}, SetSettings(size=300))}
-    keys = {share: set(zip(part["case_id"], part["i"], part["j"], strict=True)) for share, part in made.items()}
-    partial = {share: {key for key in zip(part["case_id"], part["i"], part["j"], strict=True)} & set(
-        zip(part[part["type"] == "PT"]["case_id"], part[part["type"] == "PT"]["i"], part[part["type"] == "PT"]["j"], strict=True)
-    ) for share, part in made.items()}
+    made = {
+        a.share: a.rows
+        for a in draw_sets(rows, {"single": np.zeros(len(rows), np.int64)}, SetSettings(size=300))
+    }
+    keys = {
+        share: set(zip(part["case_id"], part["i"], part["j"], strict=True)) for share, part in made.items()
+    }
+    partial = {
+        share: set(zip(*(part[part["type"] == "PT"][name] for name in ("case_id", "i", "j")), strict=True))
+        for share, part in made.items()
+    }
     assert partial["10"] < partial["20"] < partial["50"]
     assert len(keys["10"] & keys["20"]) >= 270
 

@@ -78,17 +78,19 @@ def test_the_children_of_a_sequence_and_files_without_counters(resnet, state):
 
 def test_the_query_encoder_is_taken_before_the_momentum_encoder(state):
     other = {key: value + 1 if value.is_floating_point() else value for key, value in state.items()}
-    both = {f"module.encoder_k.{k}": v for k, v in other.items()} | {f"module.encoder_q.{k}": v for k, v in state.items()}
+    both = {f"module.encoder_k.{k}": v for k, v in other.items()} | {
+        f"module.encoder_q.{k}": v for k, v in state.items()
+    }
     found = fit_state("resnet18", both, where="x")
-    assert found.prefix == "module.encoder_q." and torch.equal(found.state["conv1.weight"], state["conv1.weight"])
+    assert found.prefix == "module.encoder_q." and torch.equal(
+        found.state["conv1.weight"], state["conv1.weight"]
+    )
 
 
 def test_weights_inside_a_segmenter(tmp_path):
     whole = torchvision.models.segmentation.lraspp_mobilenet_v3_large(weights=None, weights_backbone=None)
     made = make_encoder("mobilenet-v3-large", saved(whole.state_dict(), tmp_path))
-    assert torch.equal(
-        made.module.body.features[0][0].weight, whole.state_dict()["backbone.0.0.weight"]
-    )
+    assert torch.equal(made.module.body.features[0][0].weight, whole.state_dict()["backbone.0.0.weight"])
 
 
 def test_weights_of_another_network_are_named(state, tmp_path):

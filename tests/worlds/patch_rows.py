@@ -36,7 +36,9 @@ def write_rows(rows: pd.DataFrame, path: Path) -> Path:
     return path
 
 
-def write_features(rows: pd.DataFrame, path: Path, *, site: float = 0.0, tissue: float = 0.0, seed: int = 0) -> Path:
+def write_features(
+    rows: pd.DataFrame, path: Path, *, site: float = 0.0, tissue: float = 0.0, seed: int = 0
+) -> Path:
     """Features that are the hospital, a kind of tissue, and noise."""
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(len(rows), 8))
@@ -55,7 +57,13 @@ def write_slides(folder: Path, *, tumour: int = 2, normal: int = 2) -> Path:
     for at in range(tumour + normal):
         name = f"{'tumor' if at < tumour else 'normal'}_{at:03d}"
         write_slide(folder / f"{name}.tif", seed=at)
-        row = {"case_id": name, "patient_id": f"p{at}", "dataset": "A", "site": f"s{at % 2}", "slide": f"{name}.tif"}
+        row = {
+            "case_id": name,
+            "patient_id": f"p{at}",
+            "dataset": "A",
+            "site": f"s{at % 2}",
+            "slide": f"{name}.tif",
+        }
         row |= {"stage": "macro" if at < tumour else "negative", "annotation": ""}
         if at < tumour:
             row["annotation"] = write_outline(folder / f"{name}.json").name

@@ -36,22 +36,30 @@ def curate(
     of: Annotated[str, typer.Option(help="What the shares are of: set or tumour.")] = "set",
     same_size: Annotated[
         bool,
-        typer.Option("--same-size/--each-largest", help="All sets of one size, or each as large as it can be."),
+        typer.Option(
+            "--same-size/--each-largest", help="All sets of one size, or each as large as it can be."
+        ),
     ] = True,
     clusters: Annotated[
         str, typer.Option(help="Numbers of clusters: FROM-TO, or stated by group: NN=6,NT=7,TT=5.")
     ] = "2-10",
-    dimensions: Annotated[int, typer.Option(min=1, help="Principal components that are clustered, at most.")] = 50,
+    dimensions: Annotated[
+        int, typer.Option(min=1, help="Principal components that are clustered, at most.")
+    ] = 50,
     remove_site_mean: Annotated[
         bool,
-        typer.Option("--remove-site-mean", help="Subtract from every feature the mean of its hospital first."),
+        typer.Option(
+            "--remove-site-mean", help="Subtract from every feature the mean of its hospital first."
+        ),
     ] = False,
     seeds: Annotated[
         int, typer.Option(min=1, help="Seeds whose clusters are compared; 1: no test of stability.")
     ] = 5,
     test: Annotated[
         list[Path] | None,
-        typer.Option("--test", help="Patch table of the test, which must share no patient or slide (may be repeated)."),
+        typer.Option(
+            "--test", help="Patch table of the test, which must share no patient or slide (may be repeated)."
+        ),
     ] = None,
     slides: Annotated[
         list[Path] | None,
@@ -64,9 +72,12 @@ def curate(
         str, typer.Option("--on-leak", help="Training slides that the test shares: refuse, or leave-out.")
     ] = "refuse",
     sample_patches: Annotated[
-        int, typer.Option("--sample-patches", min=0, help="Patches of each cluster on the page; 0: no pixels.")
+        int,
+        typer.Option("--sample-patches", min=0, help="Patches of each cluster on the page; 0: no pixels."),
     ] = 0,
-    device: Annotated[str, typer.Option(help="Where features are computed: auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="Where features are computed: auto, cpu, cuda or cuda:N.")
+    ] = "auto",
     seed: SeedOpt = 42,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be computed and drawn, and write nothing.")
@@ -75,17 +86,15 @@ def curate(
     as_json: JsonOpt = False,
 ) -> int:
     """Cluster patches, say what the clusters are, and draw training sets that are even over them."""
-    from elsewhere.commands.curate.inputs import read_cluster_numbers
-    from elsewhere.commands.curate.run import CurateInputs, CurateSettings, estimate
-    from elsewhere.commands.curate.run import curate as run
+    from elsewhere.commands import curate as command
     from elsewhere.commands.output import progress_bar
-    from elsewhere.curation.clusters import ClusterSettings
-    from elsewhere.curation.sets import SetSettings
 
-    fewest, most, fixed = read_cluster_numbers(clusters)
-    settings = CurateSettings(
-        clusters=ClusterSettings(fewest=fewest, most=most, fixed=fixed, dimensions=dimensions, seed=seed),
-        sets=SetSettings(
+    fewest, most, fixed = command.read_cluster_numbers(clusters)
+    settings = command.CurateSettings(
+        clusters=command.ClusterSettings(
+            fewest=fewest, most=most, fixed=fixed, dimensions=dimensions, seed=seed
+        ),
+        sets=command.SetSettings(
             size=size,
             shares=tuple(part.strip() for part in shares.split(",") if part.strip()),
             of=of,
@@ -98,7 +107,7 @@ def curate(
         on_leak=on_leak,
         sample_patches=sample_patches,
     )
-    inputs = CurateInputs(
+    inputs = command.CurateInputs(
         table=table,
         store=store,
         features=tuple(features or ()),
@@ -107,7 +116,11 @@ def curate(
     )
     with progress_bar(enabled=not as_json) as progress:
         if dry_run:
-            planned = estimate(inputs, out=out, settings=settings, replace_earlier=replace, progress=progress)
+            planned = command.estimate(
+                inputs, out=out, settings=settings, replace_earlier=replace, progress=progress
+            )
             return show(planned, as_json=as_json)
-        result = run(inputs, out=out, settings=settings, replace_earlier=replace, progress=progress)
+        result = command.curate(
+            inputs, out=out, settings=settings, replace_earlier=replace, progress=progress
+        )
     return show(result, as_json=as_json)

@@ -106,7 +106,7 @@ def fill_evenly(total: int, room: Sequence[int], filled: Sequence[int] | None = 
 
     Example:
         >>> fill_evenly(10, [1, 9, 9]), fill_evenly(5, [9, 9], [4, 0])
-        ([1, 5, 4], [0, 5])
+        ([1, 5, 4], [1, 4])
     """
     if total > sum(room):
         raise UserError(f"{total:,} patches were asked for, and there are {sum(room):,}")
@@ -155,7 +155,9 @@ def in_proportion(total: int, amounts: Sequence[int]) -> list[int]:
     return made
 
 
-def plan_quotas(size: int, share: Fraction | None, available: Mapping[str, int], *, of: str = "set") -> Quotas:
+def plan_quotas(
+    size: int, share: Fraction | None, available: Mapping[str, int], *, of: str = "set"
+) -> Quotas:
     """Plan the patches of a set of at most `size` patches.
 
     Args:

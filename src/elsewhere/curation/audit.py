@@ -360,9 +360,7 @@ def hospital_sentence(row: AuditRow) -> str:
     )
     by_chance = not row.p_value <= LEVEL
     if row.information >= ARE and not by_chance:
-        return (
-            f"{of} are hospitals: {tells}. A set that is even over them is even over hospitals, and not over kinds of tissue."
-        )
+        return f"{of} are hospitals: {tells}. A set that is even over them is even over hospitals, and not over kinds of tissue."
     if row.information >= FOLLOW and not by_chance:
         return f"{of} follow the hospitals in part: {tells}."
     if row.information >= FOLLOW:

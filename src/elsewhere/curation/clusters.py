@@ -260,8 +260,14 @@ def cluster_group(
     )
 
 
-def refit_labels(points: Floats, clusters: int, *, seed: int, part: npt.NDArray[np.bool_] | None = None,
-                 settings: MixtureSettings | None = None) -> Whole:
+def refit_labels(
+    points: Floats,
+    clusters: int,
+    *,
+    seed: int,
+    part: npt.NDArray[np.bool_] | None = None,
+    settings: MixtureSettings | None = None,
+) -> Whole:
     """Cluster points once more, with another seed or from a part of them.
 
     Args:

@@ -47,19 +47,27 @@ _PROCEDURE = "pixels as stored; mean over the last map; float32; version 1"
 
 
 class PatchEncoder(Protocol):
-    """What turns patches into numbers.
+    """What turns patches into numbers."""
 
-    Attributes:
-        name: What it is called.
-        words: What it is, in a few words.
-        digest: What names it; the same patches and the same digest give the same numbers.
-        features: Numbers per patch.
-    """
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
 
-    name: str
-    words: str
-    digest: str
-    features: int
+    @property
+    def words(self) -> str:
+        """What it is, in a few words."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """What names it; the same patches and the same digest give the same numbers."""
+        ...
+
+    @property
+    def features(self) -> int:
+        """Numbers per patch."""
+        ...
 
     def encode(self, pixels: Pixels) -> Values:
         """Compute the features of patches.
@@ -75,7 +83,14 @@ class PatchEncoder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Appearance:
-    """The sharpness and the stain of patches, as features."""
+    """The sharpness and the stain of patches, as features.
+
+    Attributes:
+        name: What they are called.
+        words: What they are, in a few words.
+        digest: What names the way they are measured.
+        features: Numbers per patch.
+    """
 
     name: str = "appearance"
     words: str = "sharpness, stain and strength of stain"
@@ -181,7 +196,8 @@ def make_network_encoder(
         import torch
     except ImportError as error:
         raise UserError(
-            "features of a network need PyTorch", fix="pip install 'elsewhere[train]', or give a file of features."
+            "features of a network need PyTorch",
+            fix="pip install 'elsewhere[train]', or give a file of features.",
         ) from error
     from elsewhere.networks.encoders import make_encoder
 
@@ -321,9 +337,7 @@ def count_missing(patches: PatchSet, encoder: PatchEncoder) -> int:
     return missing
 
 
-def compute_features(
-    patches: PatchSet, encoder: PatchEncoder, *, progress: Report | None = None
-) -> Values:
+def compute_features(patches: PatchSet, encoder: PatchEncoder, *, progress: Report | None = None) -> Values:
     """Compute the features of patches, or read those that were computed before.
 
     Args:

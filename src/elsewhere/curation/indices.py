@@ -75,9 +75,7 @@ def judge_clusters(x: Floats, labels: npt.NDArray[np.int64], entropies: Floats) 
     used = len(names)
     entropy = float(entropies.mean()) if len(entropies) else math.nan
     if used < 2 or len(x) <= used:
-        return Indices(
-            calinski_harabasz=math.nan, davies_bouldin=math.nan, entropy=entropy, used=used
-        )
+        return Indices(calinski_harabasz=math.nan, davies_bouldin=math.nan, entropy=entropy, used=used)
     counts = np.bincount(labels, minlength=used).astype(np.float64)
     centres = np.stack([x[labels == one].mean(axis=0) for one in range(used)])
     distances, squares = kernels.scatter_of_clusters(
@@ -157,9 +155,7 @@ def choose_clusters(found: Mapping[int, Indices]) -> Choice:
         else:
             chosen = by_harabasz if first < second else by_davies
             why = f"{chosen} clusters overlap less (mean entropy {first:.3g} and {second:.3g})"
-        reason = (
-            f"Calinski-Harabasz has its elbow at {by_harabasz} and Davies-Bouldin at {by_davies}; {why}"
-        )
+        reason = f"Calinski-Harabasz has its elbow at {by_harabasz} and Davies-Bouldin at {by_davies}; {why}"
     return Choice(
         clusters=chosen, by_calinski_harabasz=by_harabasz, by_davies_bouldin=by_davies, reason=reason
     )

@@ -53,7 +53,9 @@ class MixtureSettings:
     def __post_init__(self) -> None:
         for name in ("starts", "sample", "tolerance", "most_iterations", "regularisation"):
             if not getattr(self, name) > 0:
-                raise UserError(f"{name} of a mixture is {getattr(self, name)}", fix="Give a positive number.")
+                raise UserError(
+                    f"{name} of a mixture is {getattr(self, name)}", fix="Give a positive number."
+                )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,9 +103,7 @@ class Mixture:
         dims = self.means.shape[1]
         diagonal = np.diagonal(self.factors, axis1=1, axis2=2)
         with np.errstate(divide="ignore"):
-            return (
-                np.log(self.weights) + np.log(diagonal).sum(axis=1) - 0.5 * dims * math.log(2 * math.pi)
-            )
+            return np.log(self.weights) + np.log(diagonal).sum(axis=1) - 0.5 * dims * math.log(2 * math.pi)
 
     def step(self, x: Floats, regularisation: float = REGULARISATION) -> tuple[Mixture, float]:
         """Make one iteration of expectation and maximisation.
@@ -262,9 +262,7 @@ def _iterate(mixture: Mixture, x: Floats, settings: MixtureSettings) -> Mixture:
     )
 
 
-def _from_moments(
-    around: Floats, sums: tuple[Floats, Floats, Floats], regularisation: float
-) -> Mixture:
+def _from_moments(around: Floats, sums: tuple[Floats, Floats, Floats], regularisation: float) -> Mixture:
     """The mixture whose components have these moments; a component that lost its points becomes a narrow one at its place."""
     weights, firsts, seconds = sums
     dims = around.shape[1]

@@ -111,9 +111,7 @@ def project(features: npt.NDArray[np.floating], dimensions: int) -> Projection:
     for begin in range(0, count, _ROWS):
         part = np.asarray(features[begin : begin + _ROWS], np.float64) - mean
         points[begin : begin + _ROWS] = part @ vectors[:, :kept] / scale
-    return Projection(
-        points=points, explained=float(values[:kept].sum() / values.sum()), scale=scale
-    )
+    return Projection(points=points, explained=float(values[:kept].sum() / values.sum()), scale=scale)
 
 
 def without_site_means(features: npt.NDArray[np.floating], sites: npt.NDArray[np.int64]) -> Floats:

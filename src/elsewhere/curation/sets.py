@@ -126,7 +126,11 @@ class CuratedSet:
             "hash": self.hash,
             "patches": quotas.size,
             "groups": quotas.groups(),
-            "types": {PARTIAL: quotas.partial, FULL: quotas.full, "FN": quotas.normal + quotas.normal_of_tumour},
+            "types": {
+                PARTIAL: quotas.partial,
+                FULL: quotas.full,
+                "FN": quotas.normal + quotas.normal_of_tumour,
+            },
             "partial_of_set": self.partial_of_set,
             "partial_of_tumour": self.partial_of_tumour,
             "clusters": {group: list(counts) for group, counts in self.clusters.items()},
@@ -178,7 +182,7 @@ def patch_ranks(rows: pd.DataFrame, seed: int) -> Whole:
     Example:
         >>> rows = pd.DataFrame({"dataset": ["A"] * 3, "case_id": ["c"] * 3, "i": [0, 1, 2], "j": [0, 0, 0]})
         >>> patch_ranks(rows, 1).tolist()
-        [2, 1, 0]
+        [1, 2, 0]
     """
     parts = zip(
         rows["dataset"].fillna("").astype(str), rows["case_id"].astype(str), rows["i"], rows["j"], strict=True
@@ -283,7 +287,7 @@ def _check_available(available: Mapping[str, int]) -> None:
     if not available["NT"] + available["NN"]:
         raise UserError(
             "no normal patch of the table is drawn for training",
-            fix="Cut slides with --normals above 0: elsewhere slides patches.",
+            fix="Draw normal patches when the slides are cut: elsewhere slides patches.",
         )
 
 
@@ -318,7 +322,7 @@ def _draw(
             take(PARTIAL, [one for one, _ in pairs])
             take(FULL, [other for _, other in pairs])
             counts = [one + other for one, other in pairs]
-            without = [at + 1 for at, room in enumerate(rooms) if not room[0] and sum(room)]
+            without = [at + 1 for at, room in enumerate(rooms) if not room[0] and room[1]]
             if quotas.partial and without:
                 remarks.append(
                     f"{_clusters(without)} of TT {'has' if len(without) == 1 else 'have'} no partly tumour patch."
@@ -343,9 +347,7 @@ def _remarks(quotas: Quotas, settings: SetSettings, available: Mapping[str, int]
     made = []
     if quotas.size < settings.size:
         kept = "every share" if settings.same_size else "the share"
-        made.append(
-            f"{quotas.size:,} patches, not {settings.size:,}: there are no more that keep {kept}."
-        )
+        made.append(f"{quotas.size:,} patches, not {settings.size:,}: there are no more that keep {kept}.")
     groups = quotas.groups()
     if max(groups.values()) - min(groups.values()) > 1:
         shares = ", ".join(f"{name} {count / quotas.size:.1%}" for name, count in groups.items())

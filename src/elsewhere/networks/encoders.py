@@ -385,11 +385,7 @@ def _find(network: str, state: State) -> FittedState | str:
     problem, least = f"no parameter is called {next(iter(own))}", len(own) + 1
     for names in encoder_entry(network).names:
         first = names(next(iter(own)))
-        prefixes = [
-            name[: -len(first)]
-            for name in state
-            if name == first or name.endswith(f".{first}")
-        ]
+        prefixes = [name[: -len(first)] for name in state if name == first or name.endswith(f".{first}")]
         for prefix in sorted(prefixes, key=_preference):
             files = {name: f"{prefix}{names(name)}" for name in own}
             missing = [name for name, file in files.items() if file not in state]
@@ -402,9 +398,7 @@ def _find(network: str, state: State) -> FittedState | str:
             if not missing and not shaped and more:
                 problem, least = f"the file holds a larger network, with {more} for example", 0
             elif not missing and not shaped:
-                return FittedState(
-                    state={name: state[file] for name, file in files.items()}, prefix=prefix
-                )
+                return FittedState(state={name: state[file] for name, file in files.items()}, prefix=prefix)
             elif len(missing) + len(shaped) < least:
                 least = len(missing) + len(shaped)
                 problem = (

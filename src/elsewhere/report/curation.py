@@ -278,7 +278,15 @@ def _audit(clustering: ClusteringSection, number: int) -> blocks.Table:
     return blocks.Table(
         name=f"audit-{number}",
         caption="What the clusters are",
-        columns=["Group", "Compared with", "Information", "By chance", "p", "Guessed with", "Guessed without"],
+        columns=[
+            "Group",
+            "Compared with",
+            "Information",
+            "By chance",
+            "p",
+            "Guessed with",
+            "Guessed without",
+        ],
         rows=[
             [
                 blocks.text(row["group"]),
@@ -349,7 +357,9 @@ def draw_indices(group: GroupFigures, pal: Palette) -> Figure:
             continue
         low, high = y[known].min(), y[known].max()
         scaled = (y - low) / (high - low if high > low else 1.0)
-        axes.plot(group.numbers, scaled, color=colour, marker=marker, markersize=5, linewidth=1.6, label=label)
+        axes.plot(
+            group.numbers, scaled, color=colour, marker=marker, markersize=5, linewidth=1.6, label=label
+        )
         axes.plot(
             [group.numbers[0], group.numbers[-1]],
             [scaled[0], scaled[-1]],
@@ -415,7 +425,12 @@ def draw_points(group: GroupFigures, pal: Palette) -> Figure:
             fontweight="bold",
             ha="center",
             va="center",
-            bbox={"boxstyle": "circle,pad=0.25", "facecolor": pal.paper, "edgecolor": pal.ink, "linewidth": 0.8},
+            bbox={
+                "boxstyle": "circle,pad=0.25",
+                "facecolor": pal.paper,
+                "edgecolor": pal.ink,
+                "linewidth": 0.8,
+            },
         )
     axes.set_xticks([])
     axes.set_yticks([])

@@ -6,14 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from elsewhere.cohort.patch_table import PatchTable, read_patch_table
-from elsewhere.commands.slide_patches.cases import find_cases
+from elsewhere.commands.slide_patches.cases import SlideCase, find_cases
 from elsewhere.curation.clusters import FEWEST, GROUPS, MOST
 from elsewhere.curation.features import Values
 from elsewhere.curation.leaks import SlideName, slide_names
@@ -78,7 +77,7 @@ def read_feature_specs(texts: Sequence[str], networks: Sequence[str]) -> list[Fe
 def _read_spec(text: str, networks: Sequence[str]) -> FeatureSpec:
     named, equals, rest = text.partition("=")
     name, source = (named.strip(), rest.strip()) if equals and _NAME.fullmatch(named.strip()) else ("", text)
-    network, colon, weights = source.partition(":")
+    network, _, weights = source.partition(":")
     if network in networks:
         weights = weights.strip() or WEIGHTS
         default = _WEIGHT_WORDS.get(weights, Path(weights).stem if weights != WEIGHTS else WEIGHTS)
@@ -298,8 +297,8 @@ def find_slide_files(paths: Sequence[Path], rows: Sequence[pd.DataFrame]) -> Sli
     Raises:
         UserError: Nothing is there, or two files have one name.
     """
-    known: dict[SlideName, Any] = {}
-    alone: dict[str, list[Any]] = {}
+    known: dict[SlideName, SlideCase] = {}
+    alone: dict[str, list[SlideCase]] = {}
     for case in find_cases(paths).cases:
         name = case.facts.case_id.strip().casefold()
         known[case.facts.dataset, name] = case
@@ -309,14 +308,13 @@ def find_slide_files(paths: Sequence[Path], rows: Sequence[pd.DataFrame]) -> Sli
     wanted = {name for part in rows for name in slide_names(part)}
     for slide in sorted(wanted):
         name = slide[1].strip().casefold()
-        case = known.get((slide[0], name))
-        if case is None and len(alone.get(name, ())) == 1:
-            case = alone[name][0]
-        if case is None or case.slide is None:
+        same = alone.get(name, [])
+        found = known.get((slide[0], name), same[0] if len(same) == 1 else None)
+        if found is None or found.slide is None:
             continue
-        files[slide] = case.slide
-        if isinstance(case.mpp, float):
-            mpp[slide] = case.mpp
+        files[slide] = found.slide
+        if isinstance(found.mpp, float):
+            mpp[slide] = found.mpp
     return SlideFiles(files=files, mpp=mpp, missing=len(wanted) - len(files))
 
 

@@ -46,7 +46,9 @@ def write_curation_page(
     notes = []
     if samples and patches is not None and samples * clusters > MOST_SAMPLES:
         fewer = max(1, MOST_SAMPLES // max(clusters, 1))
-        notes.append(f"{fewer} sample patches of each cluster are shown, not {samples}, so that the page stays small.")
+        notes.append(
+            f"{fewer} sample patches of each cluster are shown, not {samples}, so that the page stays small."
+        )
         samples = fewer
     if not samples:
         notes.append("No sample patches are shown, as pages hold no pixels unless asked (--sample-patches).")
@@ -56,9 +58,7 @@ def write_curation_page(
     most = MOST_POINTS // max(pictures, 1)
     page = CurationPage(
         masthead=[f"{report.counts['patches']:,} patches", f"{len(report.sets)} sets"],
-        clusterings=[
-            _section(one, rows, patches, (ranks, most, samples)) for one in report.clusterings
-        ],
+        clusterings=[_section(one, rows, patches, (ranks, most, samples)) for one in report.clusterings],
         sets=[
             {
                 "name": one.name,

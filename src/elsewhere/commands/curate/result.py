@@ -106,7 +106,12 @@ class CurateReport:
         """
         return [
             *self.notes,
-            *(f"{one.name}: {note}" for one in self.clusterings for group in one.groups for note in group.notes),
+            *(
+                f"{one.name}: {note}"
+                for one in self.clusterings
+                for group in one.groups
+                for note in group.notes
+            ),
         ]
 
     def to_dict(self) -> dict[str, Any]:

@@ -89,7 +89,10 @@ class CurateSettings:
         if self.on_leak not in ON_LEAK:
             raise UserError(f"on_leak is '{self.on_leak}'", fix=f"Choose {' or '.join(ON_LEAK)}.")
         if self.seeds < 1 or self.sample_patches < 0:
-            raise UserError("a number of seeds or of sample patches is not possible", fix="Give 1 seed or more, and 0 samples or more.")
+            raise UserError(
+                "a number of seeds or of sample patches is not possible",
+                fix="Give 1 seed or more, and 0 samples or more.",
+            )
 
     def stated(self) -> dict[str, Any]:
         """Return what the sets depend on, as plain values.
@@ -180,9 +183,7 @@ def curate(
     # What cannot be drawn is refused before hours of features.
     plan_sets(rows, settings.sets)
     patches = None if prepared.store is None else select_patches(prepared.store, rows)
-    clusterings = [
-        _cluster(spec, prepared, patches, settings, progress) for spec in prepared.specs
-    ]
+    clusterings = [_cluster(spec, prepared, patches, settings, progress) for spec in prepared.specs]
     labels = {one.name: one.labels for one in clusterings}
     labels[SINGLE] = np.zeros(len(rows), np.int64)
     sets = draw_sets(rows, labels, settings.sets)
@@ -231,7 +232,9 @@ def estimate(
         UserError: As `curate`.
     """
     settings = settings or CurateSettings()
-    check_out(out, replace=replace_earlier, inputs=[inputs.table, inputs.store, *inputs.tests, *inputs.slides])
+    check_out(
+        out, replace=replace_earlier, inputs=[inputs.table, inputs.store, *inputs.tests, *inputs.slides]
+    )
     prepared = _prepare(inputs, settings, progress)
     missing: dict[str, int] = {}
     if prepared.store is not None:
@@ -297,9 +300,7 @@ def _prepare(inputs: CurateInputs, settings: CurateSettings, progress: Report | 
     return _Prepared(specs=specs, training=training, rows=rows, store=store, leaks=leaks, notes=notes)
 
 
-def _leaks(
-    inputs: CurateInputs, rows: pd.DataFrame, progress: Report | None
-) -> tuple[list[Leak], list[str]]:
+def _leaks(inputs: CurateInputs, rows: pd.DataFrame, progress: Report | None) -> tuple[list[Leak], list[str]]:
     notes: list[str] = []
     tests = [read_patch_table(path).rows for path in inputs.tests]
     test = pd.concat(tests, ignore_index=True) if tests else None
@@ -477,9 +478,7 @@ def _write(report: CurateReport, rows: pd.DataFrame, prepared: _Prepared, folder
         clusters[f"{clustering.name}_cluster"] = clustering.labels + 1
         clusters[f"{clustering.name}_share"] = clustering.shares
     write_table(clusters, folder / "clusters.parquet")
-    audit = [
-        {"clustering": one.name, **row.to_dict()} for one in report.clusterings for row in one.audit
-    ]
+    audit = [{"clustering": one.name, **row.to_dict()} for one in report.clusterings for row in one.audit]
     if audit:
         write_table(pd.DataFrame(audit), folder / "audit.csv")
     write_table(pd.DataFrame(list(_set_rows(report.sets))), folder / "sets.csv")
