@@ -33,8 +33,8 @@ def describe_patches(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
 
     Example:
         >>> dark = np.full((1, 8, 8, 3), 100, np.uint8)
-        >>> describe_patches(dark).round(3).tolist()
-        [[nan, 0.333, 0.932]]
+        >>> describe_patches(dark).astype(float).round(3).tolist()
+        [[nan, 0.333, 0.936]]
     """
     levels = np.maximum(np.arange(256, dtype=np.float64), 1.0)
     made = np.empty((len(pixels), 3), np.float64)
