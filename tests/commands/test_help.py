@@ -87,4 +87,3 @@ def test_the_console_script(pair, tmp_path):
     assert bad.returncode == 64
     assert bad.stdout == ""
     assert "Traceback" not in bad.stderr
-    assert script("no-such-command").returncode == 64

@@ -61,7 +61,9 @@ def test_margin_protocol_and_smallest_detectable_drop_stand_beside_the_verdict(p
     assert numbers["Protocol"].text == "plain" and numbers["Protocol"].sub.startswith("version ")
 
 
-@pytest.mark.parametrize(("margin", "word"), [(0.3, "EQUIVALENT"), (0.01, "BELOW")])
+@pytest.mark.parametrize(
+    ("margin", "word"), [(0.3, "EQUIVALENT"), pytest.param(0.01, "BELOW", marks=pytest.mark.slow)]
+)
 def test_a_margin_gives_a_verdict(roi, margin, word):
     made = analyse(with_settings(roi, analyses={"verdict_margin": margin}), resamples=0)
     first = html_of(made)
