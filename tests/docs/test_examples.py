@@ -25,6 +25,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SLOW_PAGES = {
+    "docs/footguns.md",
     "docs/how-to/merge-detections.md",
     "docs/how-to/score-a-challenge-submission.md",
     "docs/how-to/use-a-kept-model.md",
