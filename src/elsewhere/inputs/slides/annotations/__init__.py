@@ -9,11 +9,13 @@ from elsewhere.inputs.slides.annotations.mending import Region, resolve
 from elsewhere.inputs.slides.annotations.outlines import Annotations, Outline, check_inside, moved
 from elsewhere.inputs.slides.annotations.reading import read_annotations
 from elsewhere.inputs.slides.annotations.scanning import Grid, to_mask, tumour_shares
+from elsewhere.inputs.slides.annotations.strip_writing import MaskGrid, write_strips
 from elsewhere.inputs.slides.annotations.writing import geojson, write_geojson, write_mask
 
 __all__ = [
     "Annotations",
     "Grid",
+    "MaskGrid",
     "MaskTiff",
     "Outline",
     "Region",
@@ -27,4 +29,5 @@ __all__ = [
     "tumour_shares",
     "write_geojson",
     "write_mask",
+    "write_strips",
 ]
