@@ -16,6 +16,10 @@ from elsewhere.files import write_bytes
 from elsewhere.privacy import Redactor
 from elsewhere.report.generalise import sections as domains
 from elsewhere.report.generalise.figures import generalise_figures
+from elsewhere.report.generalise.kinds import model_kinds
+from elsewhere.report.generalise.plain_words import plain_words
+from elsewhere.report.generalise.strata import model_strata
+from elsewhere.report.generalise.trade_off import trade_off
 from elsewhere.report.leaderboard import curves, lesions
 from elsewhere.report.leaderboard import sections as many
 from elsewhere.report.leaderboard.figures import leaderboard_figures
@@ -54,8 +58,11 @@ _ORDER = (
     lesions.lesions_paired,
     many.difficulty,
     cases.worst_cases,
+    plain_words,
+    trade_off,
     domains.model_verdicts,
-    domains.model_strata,
+    model_strata,
+    model_kinds,
     domains.by_fold,
     domains.operating_points,
     domains.model_ensembles,
