@@ -71,6 +71,7 @@ SHOWN_BY = {
     "commands/generalise": ("generalise",),
     "commands/phantom_patch_scores": ("phantom patch-scores",),
     "commands/phantom_detections": ("phantom detections",),
+    "commands/phantom_slides": ("phantom slides",),
     "commands/phantom": ("phantom mri", "phantom ultrasound", "phantom tomosynthesis"),
     "commands/slide_masks": ("slides stage", "slides recompose"),
     "commands/study_report": ("run",),

@@ -4,6 +4,7 @@ Example:
     >>> from elsewhere.inputs.slides.annotations import read_annotations, tumour_shares
 """
 
+from elsewhere.inputs.slides.annotations.axes import longest_axis_of_mask_px, major_axes_px, stage_of_axis
 from elsewhere.inputs.slides.annotations.mask_tiff import MaskTiff, open_mask
 from elsewhere.inputs.slides.annotations.mending import Region, resolve
 from elsewhere.inputs.slides.annotations.outlines import Annotations, Outline, check_inside, moved
@@ -21,10 +22,13 @@ __all__ = [
     "Region",
     "check_inside",
     "geojson",
+    "longest_axis_of_mask_px",
+    "major_axes_px",
     "moved",
     "open_mask",
     "read_annotations",
     "resolve",
+    "stage_of_axis",
     "to_mask",
     "tumour_shares",
     "write_geojson",
