@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from elsewhere.scoring.task import Task
 
 _COLUMNS = {
+    "four_class": "Stages of slides (four)",
+    "two_class": "Positive slides (macro or micro)",
     "slope": "Calibration slope",
     "intercept": "Calibration intercept",
     "calibration_slope": "Calibration slope",
