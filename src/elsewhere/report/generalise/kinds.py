@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elsewhere.report.generalise.labels import LABELS, SHORT
 from elsewhere.report.generalise.plots import dots_by_kind
+from elsewhere.report.generalise.tables import digits_of
 from elsewhere.report.page.blocks import Pair, Section, Table, cnt, num, text
 from elsewhere.report.page.figures import FigureSpec, Specs, pictures
 from elsewhere.report.page.numbers import number
@@ -84,34 +85,9 @@ def model_kinds(data: Prepared, specs: Specs) -> Section | None:
     drawn = pictures(specs, "generalise-kind-")
     blocks: list[Any] = [Pair(pictures=drawn)] if drawn else []
     for by in dict.fromkeys(str(row.get("by")) for row in means):
-        noun = _NOUNS.get(by, by)
-        body = [
-            [
-                text(row.get("value"), sub=LABELS.get(str(row.get("metric")), "")),
-                cnt(row.get("models")),
-                num(row.get("internal"), 4 if row.get("metric") == "fpr" else 3),
-                num(row.get("external"), 4 if row.get("metric") == "fpr" else 3),
-                cnt(row.get("equivalent")),
-                cnt(row.get("non_inferior")),
-            ]
-            for row in means
-            if row.get("by") == by
-        ]
-        blocks.append(
-            Table(
-                name=f"generalise-kind-{by}",
-                caption=noun,
-                columns=[
-                    noun,
-                    "Models",
-                    "Internal",
-                    "External",
-                    "Equivalent or above",
-                    "Non-inferior",
-                ],
-                rows=body,
-            )
-        )
+        for metric in dict.fromkeys(str(row.get("metric")) for row in means):
+            mine = [row for row in means if row.get("by") == by and row.get("metric") == metric]
+            blocks.append(_table(by, metric, mine))
     return Section(
         id="generalise-kinds",
         title="By share and by clustering",
@@ -120,4 +96,24 @@ def model_kinds(data: Prepared, specs: Specs) -> Section | None:
         f"From {(part.get('kinds') or {}).get('source')}. No interval: all models were scored on the same slides, so that their "
         "spread says nothing about other slides.",
         blocks=blocks,
+    )
+
+
+def _table(by: str, metric: str, rows: Sequence[Row]) -> Table:
+    digits = digits_of(rows)
+    return Table(
+        name=f"generalise-kind-{by}-{metric}",
+        caption=f"{LABELS.get(metric, metric)}, by {_NOUNS.get(by, by).lower()}",
+        columns=[by.capitalize(), "Models", "Internal", "External", "Equivalent or above", "Non-inferior"],
+        rows=[
+            [
+                text(row.get("value")),
+                cnt(row.get("models")),
+                num(row.get("internal"), digits),
+                num(row.get("external"), digits),
+                cnt(row.get("equivalent")),
+                cnt(row.get("non_inferior")),
+            ]
+            for row in rows
+        ],
     )

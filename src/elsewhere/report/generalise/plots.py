@@ -62,17 +62,23 @@ def models_forest(
     if margin is not None:
         for edge in (margin, 1 / margin) if neutral == 1.0 else (-margin, margin):
             axes.axvline(edge, color=pal.muted, linewidth=1.1, linestyle=(0, (4, 3)))
-    for i, row in enumerate(rows):
-        y = len(rows) - 1 - i
-        value, lo, hi = (as_float(row.get(key)) for key in ("value", "lo", "hi"))
-        colour = pal.verdict(str(row.get("verdict", "")))
-        if lo is not None and hi is not None:
-            axes.plot([lo, hi], [y, y], color=colour, linewidth=1.2 if many else 2)
-        if value is not None:
+    for word in dict.fromkeys(str(row.get("verdict", "")) for row in rows):
+        colour = pal.verdict(word)
+        mine = [
+            (len(rows) - 1 - i, *(as_float(row.get(key)) for key in ("value", "lo", "hi")))
+            for i, row in enumerate(rows)
+            if str(row.get("verdict", "")) == word
+        ]
+        lines = [(y, lo, hi) for y, _, lo, hi in mine if lo is not None and hi is not None]
+        if lines:
+            heights, lows, highs = zip(*lines, strict=True)
+            axes.hlines(heights, lows, highs, color=colour, linewidth=1.2 if many else 2)
+        marks = [(value, y) for y, value, _, _ in mine if value is not None]
+        if marks:
             axes.plot(
-                [value],
-                [y],
-                marker=_MARKERS.get(str(row.get("verdict", "")), "o"),
+                *zip(*marks, strict=True),
+                linestyle="none",
+                marker=_MARKERS.get(word, "o"),
                 markersize=3.5 if many else 5.5,
                 color=colour,
                 markeredgecolor=pal.paper,
@@ -214,6 +220,7 @@ def heat_map(
     Returns:
         The figure.
     """
+    from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
     figure, axes = new_figure(0.7 + 0.235 * max(len(models), 1), pal)
@@ -222,6 +229,7 @@ def heat_map(
     known = [value for one in columns for value in one.values if value is not None]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     size = 9 if len(columns) <= 8 else 7
+    boxes = []
     for x, one in enumerate(columns):
         for i, value in enumerate(one.values):
             y = len(models) - 1 - i
@@ -231,9 +239,11 @@ def heat_map(
                     (x + 0.03, y - 0.47), 0.94, 0.94, facecolor=pal.accent, alpha=0.04 + 0.36 * share
                 )
                 box.set_linewidth(0)
-                axes.add_patch(box)
+                boxes.append(box)
             shown = "–" if value is None else f"{100 * value:.2f}" if per_cent else f"{value:.2f}"
-            axes.text(x + 0.5, y, shown, ha="center", va="center", fontsize=size, color=pal.ink)
+            cell = axes.text(x + 0.5, y, shown, ha="center", va="center", fontsize=size, color=pal.ink)
+            cell.set_in_layout(False)
+    axes.add_collection(PatchCollection(boxes, match_original=True))
     top = len(models)
     starts = [x for x, one in enumerate(columns) if x == 0 or columns[x - 1].group != one.group]
     for start, stop in zip(starts, [*starts[1:], len(columns)], strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elsewhere.analysis.generalise.operating_point import operating_point
-from elsewhere.report.generalise.labels import LABELS
+from elsewhere.report.generalise.labels import LABELS, SHORT
 from elsewhere.report.generalise.tables import (
     difference_cell,
     power_table,
@@ -114,7 +114,7 @@ def by_fold(data: Prepared, specs: Specs) -> Section | None:
     rows = [
         [
             text(
-                LABELS.get(str(row.get("metric")), str(row.get("metric"))),
+                SHORT.get(str(row.get("metric")), str(row.get("metric"))),
                 sub=f"{row.get('stratum_of')} {row.get('stratum')}" if row.get("stratum_of") else "",
             ),
             num(row.get("margin"), 4),

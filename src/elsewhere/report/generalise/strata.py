@@ -9,7 +9,7 @@ from elsewhere.report.generalise.forests import difference_forest
 from elsewhere.report.generalise.labels import LABELS
 from elsewhere.report.generalise.plots import HeatColumn, heat_map
 from elsewhere.report.generalise.tables import verdict_table
-from elsewhere.report.page.blocks import Fold, Pair, Section, Table, cnt, num, text
+from elsewhere.report.page.blocks import Cell, Fold, Pair, Section, Table, cnt, num, text
 from elsewhere.report.page.figures import FigureSpec, Specs, picture, pictures
 from elsewhere.report.page.numbers import MINUS, as_float, number
 from elsewhere.report.result.prepare import Prepared
@@ -101,12 +101,13 @@ def model_strata(data: Prepared, specs: Specs) -> Section | None:
     cells = list(_cells(data.part("generalise")))
     if not cells:
         return None
-    overview, folds = [], []
+    overview: dict[str, list[list[Cell]]] = {}
+    folds = []
     for k, (metric, column, value, rows) in enumerate(cells):
         words = [str(row.get("verdict")) for row in rows]
-        overview.append(
+        overview.setdefault(metric, []).append(
             [
-                text(f"{column} {value}", sub=LABELS.get(metric, metric)),
+                text(f"{column} {value}"),
                 num(rows[0].get("margin")),
                 *(cnt(words.count(word)) for word in ("EQUIVALENT", "ABOVE", "INCONCLUSIVE", "BELOW")),
                 cnt(
@@ -127,23 +128,26 @@ def model_strata(data: Prepared, specs: Specs) -> Section | None:
                 closed=True,
             )
         )
-    first = Table(
-        name="generalise-strata",
-        caption="Models by verdict in each stratum",
-        columns=[
-            "Stratum",
-            "Margin",
-            "Equivalent",
-            "Above",
-            "Inconclusive",
-            "Below",
-            "Not assessed",
-            "Non-inferior",
-            "Equivalent by fold",
-        ],
-        rows=overview,
-        stacked=True,
-    )
+    tables = [
+        Table(
+            name=f"generalise-strata-{metric}",
+            caption=f"{LABELS.get(metric, metric)}: models by verdict",
+            columns=[
+                "Stratum",
+                "Margin",
+                "Equivalent",
+                "Above",
+                "Inconclusive",
+                "Below",
+                "Not assessed",
+                "Non-inferior",
+                "Equivalent by fold",
+            ],
+            rows=rows,
+            stacked=True,
+        )
+        for metric, rows in overview.items()
+    ]
     maps = pictures(specs, "generalise-heat-")
     return Section(
         id="generalise-strata",
@@ -151,5 +155,5 @@ def model_strata(data: Prepared, specs: Specs) -> Section | None:
         short="Strata",
         lead="Strata are descriptive: a verdict over all slides is not overturned by one of them. Each stratum has its own margin where "
         "margins were made from the data.",
-        blocks=[*([Pair(pictures=maps)] if maps else []), first, *folds],
+        blocks=[*([Pair(pictures=maps)] if maps else []), *tables, *folds],
     )

@@ -44,7 +44,7 @@ def recall_by_diameter(rows: Sequence[Mapping[str, Any]], pal: Palette) -> Figur
         tick.set_color(pal.ink)
     axes.set_xlim(-0.5, len(rows) - 0.5)
     axes.set_ylim(-0.03, 1.03)
-    axes.set_xlabel("Diameter in mm, and how many of the lesions are found")
+    axes.set_xlabel("Diameter in mm; lesions found of all")
     axes.set_ylabel("Share of lesions found")
     return figure
 
