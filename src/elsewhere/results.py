@@ -19,7 +19,6 @@ import pandas as pd
 from elsewhere.analysis.result.assessment import Assessment
 from elsewhere.analysis.result.pictured import PicturedDetections
 from elsewhere.analysis.result.storage import (
-    SCORES,
     SUMMARY,
     load_assessment,
     seal_of,
@@ -29,7 +28,6 @@ from elsewhere.analysis.result.storage import (
 )
 from elsewhere.privacy import KEY_FILE, Redactor, write_sharing_note
 from elsewhere.tables import staged_directory, write_json, write_table
-from elsewhere.untrusted import read_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,36 +181,6 @@ def load_result(path: str | Path) -> Result:
         UserError: The path is not a result folder, or one of these conditions is not met.
     """
     return Result.of(load_assessment(path))
-
-
-_WITHOUT_SCORES = ("generalise", "ranking", "merging", "readers")
-
-
-def load_summary(path: str | Path) -> dict[str, Any] | None:
-    """Read the summary of a folder that has no scores: of many models that were judged, ranked or merged.
-
-    Args:
-        path: The folder.
-
-    Returns:
-        The summary, which may come from somebody else: it is plain and of bounded size, and no more is known of it. None
-        where the folder has scores, or is no such folder.
-
-    Raises:
-        UserError: summary.json cannot be read.
-
-    Example:
-        >>> load_summary("no-such-folder") is None
-        True
-    """
-    folder = Path(path)
-    if not (folder / SUMMARY).is_file() or (folder / SCORES).exists():
-        return None
-    found = read_json(folder / SUMMARY, what="summary of the folder", fix="Make the folder again.")
-    known = isinstance(found, dict) and isinstance(found.get("task"), str)
-    if not known or not any(isinstance(found.get(name), dict) for name in _WITHOUT_SCORES):
-        return None
-    return dict(found)
 
 
 def write_summary_folder(

@@ -74,6 +74,7 @@ SHOWN_BY = {
     "commands/phantom_slides": ("phantom slides",),
     "commands/phantom": ("phantom mri", "phantom ultrasound", "phantom tomosynthesis"),
     "commands/slide_masks": ("slides stage", "slides recompose"),
+    "commands/slide_outlines": ("slides outline",),
     "commands/study_report": ("run",),
     "commands/listing": ("protocols", "metrics", "readers", "recipes"),
     "files/": ("score", "summarise", "accept", "rank", "merge", "compare", "cohort read", "equivalence"),

@@ -43,21 +43,14 @@ def slides_outline(
     as_json: JsonOpt = False,
 ) -> int:
     """Trace the mask of a slide: outlines in pixels of the slide, as GeoJSON that QuPath opens by drag and drop."""
-    from elsewhere.commands.slide_outlines import outline_mask
-    from elsewhere.predictions.slide_masks import MaskReading
+    from elsewhere.commands.slide_outlines import OutlineOptions, outline_mask
 
-    result = outline_mask(
-        mask,
-        out=out,
-        mpp=mpp,
+    options = OutlineOptions(
         cell_um=cell_um,
         size_px=width_and_height(size),
-        reading=MaskReading(
-            pixel_um=None if downsample is None else downsample * mpp,
-            tumour=None if tumour is None else (tumour,),
-            threshold=threshold,
-        ),
+        downsample=downsample,
+        tumour=tumour,
+        threshold=threshold,
         name=name,
-        replace=replace,
     )
-    return show(result, as_json=as_json)
+    return show(outline_mask(mask, out=out, mpp=mpp, options=options, replace=replace), as_json=as_json)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere.analysis.result.assessment import ids_of_result
+from elsewhere.analysis.result.storage import load_summary
 from elsewhere.errors import UserError
 from elsewhere.files import rewritten
-from elsewhere.results import load_result, load_summary
+from elsewhere.results import load_result
 
 
 @dataclass(frozen=True, kw_only=True)

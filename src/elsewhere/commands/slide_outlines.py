@@ -18,6 +18,27 @@ _SAME = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
+class OutlineOptions:
+    """How a mask is traced.
+
+    Args:
+        cell_um: Microns along a cell of the traced grid; None for 2, or the mask's own pixels where they are larger.
+        size_px: Width and height of the slide at level 0, which the mask has to fit; None where not known.
+        downsample: Slide pixels per mask pixel, of a mask that states no scale; None where it states one.
+        tumour: The value that means tumour; None where it is recognised.
+        threshold: The probability above which a pixel is tumour; None for a mask of classes.
+        name: The class that QuPath shows.
+    """
+
+    cell_um: float | None = None
+    size_px: tuple[int, int] | None = None
+    downsample: float | None = None
+    tumour: int | None = None
+    threshold: float | None = None
+    name: str = "Tumor"
+
+
+@dataclass(frozen=True, kw_only=True)
 class OutlinedMask:
     """A mask that was written as outlines.
 
@@ -69,10 +90,7 @@ def outline_mask(
     *,
     out: str | Path,
     mpp: float,
-    cell_um: float | None = None,
-    size_px: tuple[int, int] | None = None,
-    reading: MaskReading | None = None,
-    name: str = "Tumor",
+    options: OutlineOptions | None = None,
     replace: bool = False,
 ) -> OutlinedMask:
     """Write the mask of a slide as GeoJSON, in pixels of the slide's level 0.
@@ -81,10 +99,7 @@ def outline_mask(
         path: The mask: a TIFF of any levels or a PNG.
         out: The file to write: .geojson.
         mpp: Microns per pixel of the slide at level 0.
-        cell_um: Microns along a cell of the traced grid; None for 2, or the mask's own pixels where they are larger.
-        size_px: Width and height of the slide at level 0, which the mask has to fit; None where not known.
-        reading: What is stated of the mask; None for nothing.
-        name: The class that QuPath shows.
+        options: How the mask is traced; None for the usual way.
         replace: Whether a file of this name may be replaced.
 
     Returns:
@@ -102,7 +117,8 @@ def outline_mask(
     from elsewhere.inputs.slides.annotations import geojson, trace_region
     from elsewhere.scoring.slides.mean_map import mean_map
 
-    out = Path(out)
+    out, chosen = Path(out), options or OutlineOptions()
+    cell_um = chosen.cell_um
     if out.suffix.lower() not in _ENDINGS:
         raise UserError("outlines are written as GeoJSON", where=str(out), fix="Name it FILE.geojson.")
     if not (math.isfinite(mpp) and mpp > 0):
@@ -110,13 +126,18 @@ def outline_mask(
     if cell_um is not None and not (math.isfinite(cell_um) and cell_um > 0):
         raise UserError(f"--cell-um is {cell_um}", fix="Give microns, such as 2 or 8.")
     check_out_file(out, replace=replace)
-    geometry = SlideGeometry(mpp=mpp, size_px=size_px)
+    geometry = SlideGeometry(mpp=mpp, size_px=chosen.size_px)
+    reading = MaskReading(
+        pixel_um=None if chosen.downsample is None else chosen.downsample * mpp,
+        tumour=None if chosen.tumour is None else (chosen.tumour,),
+        threshold=chosen.threshold,
+    )
     with open_slide_mask(path, geometry, reading=reading) as mask:
         check_grid(mask, geometry)
         wanted = (2.0 if cell_um is None else cell_um) / mpp
         cell = mask.step_px if wanted <= mask.step_px * (1 + _SAME) else wanted
         region = trace_region(mean_map(mask, cell=cell), step_px=cell)
-    content = json.dumps(geojson(region, name=name), separators=(",", ":"))
+    content = json.dumps(geojson(region, name=chosen.name), separators=(",", ":"))
     with replacing(out) as temporary:
         temporary.write_text(content, encoding="utf-8")
     return OutlinedMask(

@@ -12,7 +12,8 @@ from elsewhere.commands.generalise import GeneraliseSettings, generalise
 from elsewhere.phantom.patch_scores import PatchWorld, draw_patch_scores
 from elsewhere.report.generalise.plain_words import plain_words
 from elsewhere.report.generalise.plots import best_of_both
-from elsewhere.report.generalise.tables import difference_cell, generalise_rows
+from elsewhere.report.generalise.tables import difference_cell
+from elsewhere.report.result.many_models import generalise_rows
 from elsewhere.report.result.prepare import prepare
 from elsewhere.report.summary import build_sections, figure_specs, render_report
 

@@ -387,7 +387,6 @@ def _figures(data: Prepared) -> list[tuple[str, Cell]]:
     counts = data.part("counts")
     chosen = [
         ("cases", "Cases"),
-        ("models", "Models"),
         ("slides", "Slides"),
         ("patients", "Patients"),
         ("internal_patients", "Internal patients"),

@@ -187,7 +187,7 @@ def _by_stage(stages: Mapping[str, Any]) -> Table:
             for stage, row in shown.items()
         ],
         stacked=True,
-        note="With --group-by stage, every metric of each stage has its interval.",
+        note="Scored in groups of the column stage, every metric of each stage has its interval.",
     )
 
 

@@ -10,9 +10,9 @@ import pandas as pd
 
 from elsewhere.files import staged_files
 from elsewhere.privacy import Redactor
-from elsewhere.report.generalise.tables import generalise_rows
 from elsewhere.report.page.labels import label
 from elsewhere.report.page.numbers import as_float, number
+from elsewhere.report.result.many_models import generalise_rows
 from elsewhere.report.result.prepare import Prepared, prepare
 from elsewhere.report.result.slide_masks import recall_rows
 from elsewhere.untrusted import file_name

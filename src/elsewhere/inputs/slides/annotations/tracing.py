@@ -6,13 +6,16 @@ regions. Holes belong to the region around them.
 
 from __future__ import annotations
 
-import numba
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError
 from elsewhere.inputs.slides.annotations.mending import Region, ring_area
 from elsewhere.inputs.slides.annotations.outlines import Outline, Ring
+from elsewhere.inputs.stain import kernels
 
 MOST_CORNERS = 20_000_000
 
@@ -53,7 +56,8 @@ def trace_region(
         )
     corners = np.empty((edges, 2), dtype=np.int32)
     ends = np.empty(edges // 4 + 1, dtype=np.int64)
-    rings = _walk(ways, corners, ends)
+    walk: Callable[..., Any] = kernels.compiled(_walk) or _walk
+    rings = int(walk(ways, corners, ends))
     labels, _ = ndimage.label(mask)
     shells: dict[int, Ring] = {}
     holes: dict[int, list[Ring]] = {}
@@ -118,9 +122,11 @@ def _ways(mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.uint8], int]:
     return ways, sum(int(np.count_nonzero(side)) for side in (top, right, bottom, left))
 
 
-@numba.njit(cache=True, nogil=True)
 def _walk(ways: npt.NDArray[np.uint8], corners: npt.NDArray[np.int32], ends: npt.NDArray[np.int64]) -> int:
-    """Follow all edges; every ring begins with an edge to the east, whose pixel lies below it."""
+    """Follow all edges; every ring begins with an edge to the east, whose pixel lies below it.
+
+    A walk that comes back to its first corner goes on where an edge to the right belongs to the same region.
+    """
     steps = ((1, 0), (0, 1), (-1, 0), (0, -1))
     count, rings = 0, 0
     for row in range(ways.shape[0]):
@@ -133,7 +139,7 @@ def _walk(ways: npt.NDArray[np.uint8], corners: npt.NDArray[np.int32], ends: npt
                     ways[y, x] &= ~(1 << way) & 15
                     x += steps[way][0]
                     y += steps[way][1]
-                    if x == column and y == row and not _goes_on(ways[y, x], way):
+                    if x == column and y == row and not ways[y, x] & (1 << ((way + 1) % 4)):
                         break
                     turned = (way + 1) % 4
                     if ways[y, x] & (1 << turned):
@@ -150,9 +156,3 @@ def _walk(ways: npt.NDArray[np.uint8], corners: npt.NDArray[np.int32], ends: npt
                 ends[rings] = count
                 rings += 1
     return rings
-
-
-@numba.njit(cache=True, nogil=True)
-def _goes_on(left: int, way: int) -> bool:
-    """Whether the walk that came by `way` has an edge to the right here, which belongs to the same region."""
-    return bool(left & (1 << ((way + 1) % 4)))
