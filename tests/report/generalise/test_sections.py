@@ -1,4 +1,4 @@
-"""The page of many models at two domains: plain sentences, trade-off, strata, kinds; from the summary alone."""
+"""The page of many models at two domains: plain sentences, trade-off, strata, kinds; from the summary alone (LN-13, LN-18)."""
 
 from __future__ import annotations
 

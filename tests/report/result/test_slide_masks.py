@@ -1,4 +1,4 @@
-"""The page of masks of slides: recall by diameter, Dice by distance, pictures on request; no id on it."""
+"""The page of masks of slides: recall by diameter, Dice by distance, pictures on request; no id on it (LN-18, LN-26)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lesion recall by diameter with its interval, and scores by stage."""
+"""Lesion recall by diameter with its interval, and scores by stage (LN-26)."""
 
 from __future__ import annotations
 
