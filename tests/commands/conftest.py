@@ -55,6 +55,14 @@ def call(*arguments: object) -> Run:
     return Run(code=code or 0, out=out.getvalue(), err=err.getvalue())
 
 
+@pytest.fixture(autouse=True)
+def _figures_drawn_once(monkeypatch):
+    """For every test of this folder: most write reports, and none is about how a figure is drawn."""
+    from worlds.drawn_figures import draw_once
+
+    draw_once(monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def run() -> Callable[..., Run]:
     """`run("score", ...)`."""

@@ -71,7 +71,9 @@ SHOWN_BY = {
     "commands/generalise": ("generalise",),
     "commands/phantom_patch_scores": ("phantom patch-scores",),
     "commands/phantom_detections": ("phantom detections",),
+    "commands/phantom_slides": ("phantom slides",),
     "commands/phantom": ("phantom mri", "phantom ultrasound", "phantom tomosynthesis"),
+    "commands/slide_masks": ("slides stage", "slides recompose"),
     "commands/study_report": ("run",),
     "commands/listing": ("protocols", "metrics", "readers", "recipes"),
     "files/": ("score", "summarise", "accept", "rank", "merge", "compare", "cohort read", "equivalence"),
@@ -106,6 +108,8 @@ ONLY_WITH = {
     ("scoring/prepared", "--resample"),  # the same for --resample
     ("predictions/units", "--unit"),  # the same for --unit
     ("analysis/result/inputs", "--matching"),  # the same for --matching
+    ("commands/slide_masks", "--downsample"),  # of `slides stage`
+    ("commands/slide_masks", "--patch"),  # of `slides recompose`
     ("commands/predict", "--export"),  # raised by `models --export`
     ("commands/slide_store", "--set-aside"),  # of `slides verify`, in the same file
     ("commands/plan", "--import"),  # of the `run` that the line prints

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import re
 import shlex
@@ -271,10 +270,10 @@ def test_every_page_can_be_reached():
     assert not lost
 
 
-@functools.cache
-def _generated() -> dict[str, str]:
+@pytest.fixture(scope="session")
+def generated(pickled_once) -> dict[str, str]:
     """Every page that `docs/make_reference.py` writes, by its name."""
-    return _generator("make_reference").pages()
+    return pickled_once("reference-pages", lambda: _generator("make_reference").pages())
 
 
 def _generator(name: str):
@@ -300,9 +299,9 @@ def _generator(name: str):
         "study-file.md",
     ],
 )
-def test_generated_reference_is_current(name):
+def test_generated_reference_is_current(name, generated):
     """`python docs/make_reference.py` writes these pages anew."""
-    made = _generated()[name]
+    made = generated[name]
     assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == made
 
 

@@ -22,7 +22,12 @@ from hypothesis import strategies as st
 from elsewhere.cohort import audit, describe, load_cohort, read_cohort
 from elsewhere.cohort.readers.bcs_dbt_tables import parse_table_name
 from elsewhere.errors import UserError
-from elsewhere.phantom.tables import write_bcs_dbt_twin, write_camelyon17_twin, write_mama_mia_twin
+from elsewhere.phantom.tables import (
+    write_bcs_dbt_twin,
+    write_camelyon16_twin,
+    write_camelyon17_twin,
+    write_mama_mia_twin,
+)
 from elsewhere.tables import content_hash, read_table, write_table
 
 EXAMPLES = settings(
@@ -191,6 +196,25 @@ def test_mutated_camelyon17(tmp_path, seeds, edits):
     path = tmp_path / "stages_with_center.csv"
     path.write_bytes(mutate(seeds["camelyon"], edits))
     survives(lambda: audit(read_cohort("camelyon17", tmp_path)))
+
+
+@EXAMPLES
+@given(name=st.sampled_from(["reference.csv", "metadata.csv", "labels.csv"]), edits=mutations())
+def test_mutated_camelyon16(tmp_path, name, edits):
+    folder = tmp_path / "set"
+    shutil.rmtree(folder, ignore_errors=True)
+    write_camelyon16_twin(folder, np.random.default_rng(1), each=1)
+    (folder / name).write_bytes(mutate((folder / name).read_bytes(), edits))
+    survives(lambda: audit(read_cohort("camelyon16", folder)))
+
+
+@EXAMPLES
+@given(edits=mutations())
+def test_mutated_table_of_slides(tmp_path, edits):
+    content = b"case_id,patient_id,stage,mpp,site,slide\nA 1,p,macro,0.25,X,a/A 1.svs\nB,q,negativ,,Y,\n"
+    (tmp_path / "A 1.svs").write_bytes(b"II*\0")
+    (tmp_path / "t.csv").write_bytes(mutate(content, edits))
+    survives(lambda: audit(read_cohort("slides", tmp_path, trained_on="X")))
 
 
 @pytest.mark.parametrize("which", ["labels", "boxes"])

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from worlds import artefacts as made
 from worlds import mutations
+from worlds.drawn_figures import draw_once
 from worlds.mutations import ALLOWED, SWAPS, byte_edits, digest, positions, table_edits, tree_edits
 
 WITHIN = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -32,7 +33,9 @@ QUICK, MANY = 80, 10_000
 @pytest.fixture(scope="module")
 def artefacts(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("artefacts")
-    made.make_results(folder / "results")
+    with pytest.MonkeyPatch.context() as patch:
+        draw_once(patch)
+        made.make_results(folder / "results")
     made.make_claim(folder / "claim")
     made.make_picture_study(folder / "study")
     made.make_recipe_study(folder / "recipes")

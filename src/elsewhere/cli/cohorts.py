@@ -29,7 +29,7 @@ from elsewhere.cli.options import (
 @cohort_app.command("read", epilog="Example: elsewhere cohort read bcs-dbt FOLDER --out cohort")
 def cohort_read(
     reader: Annotated[
-        str, typer.Argument(help="csv, busi, bus-bra, breast, bus-uclm, bcs-dbt, ... (`elsewhere readers`).")
+        str, typer.Argument(help="csv, busi, bcs-dbt, camelyon16, slides, ... (`elsewhere readers`).")
     ],
     source: Annotated[Path, typer.Argument(help="The published folder or table.")],
     out: OutOpt,
@@ -53,13 +53,38 @@ def cohort_read(
             help="BCS-DBT: also search the folder for the DICOM files, by the published file paths.",
         ),
     ] = False,
+    slides: Annotated[
+        bool,
+        typer.Option(
+            "--slides",
+            help="Whole slides: also open slides and annotations, note size and microns per pixel, find "
+            "near-duplicates and what contradicts the table.",
+        ),
+    ] = False,
+    slide_folder: Annotated[
+        Path | None, typer.Option("--slide-folder", help="Reader 'slides': the folder of slides.")
+    ] = None,
+    annotations: Annotated[
+        Path | None, typer.Option("--annotations", help="Reader 'slides': the folder of annotations.")
+    ] = None,
+    trained_on: Annotated[
+        str | None,
+        typer.Option(
+            "--trained-on",
+            help="Lymph nodes: centres whose slides trained the model, such as RUMC,UMCU; gives the domain.",
+        ),
+    ] = None,
+    stage: Annotated[
+        list[str] | None,
+        typer.Option("--stage", help="Reader 'slides': a word of the table for a stage: WORD=macro."),
+    ] = None,
     encoding: EncodingOpt = None,
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
     as_json: JsonOpt = False,
 ) -> int:
     """Read a public set, or any csv, into a cohort folder with its hash, grade and audit."""
-    from elsewhere.commands.cohort import read
+    from elsewhere.commands.cohort import SlideOptions, read
     from elsewhere.commands.output import progress_bar
 
     with progress_bar(enabled=not as_json) as progress:
@@ -72,6 +97,13 @@ def cohort_read(
             constants=pairs(constants, option="--set"),
             ids=ids,
             volumes=volumes,
+            slides=SlideOptions(
+                look=slides,
+                folder=slide_folder,
+                annotations=annotations,
+                trained_on=trained_on,
+                stage_words=pairs(stage, option="--stage"),
+            ),
             table=table_options(encoding, delimiter, decimal),
             progress=progress,
         )
@@ -109,7 +141,8 @@ def cohort_describe(
 @cohort_app.command("duplicates", epilog="Example: elsewhere cohort duplicates busi bus-bra --out duplicates")
 def cohort_duplicates(
     cohorts: Annotated[
-        list[Path], typer.Argument(help="Cohort folders or tables with a column 'image'; one or more.")
+        list[Path],
+        typer.Argument(help="Cohort folders or tables with a column 'image' or 'slide'; one or more."),
     ],
     out: Annotated[
         Path | None,

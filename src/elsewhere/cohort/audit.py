@@ -21,6 +21,7 @@ from elsewhere.cohort.grades import file_name_ids
 from elsewhere.cohort.groups import rows_that_vary
 from elsewhere.cohort.published import published
 from elsewhere.cohort.published.figures import compare_figures
+from elsewhere.cohort.published.lymph_nodes import compare_lymph_nodes
 from elsewhere.cohort.rows import rows_that_are_no_case
 from elsewhere.cohort.table import FILE_COLUMNS, LEVELS, Cohort
 from elsewhere.errors import name_rows
@@ -30,6 +31,8 @@ MOSTLY_EMPTY = 0.5
 MOST_SPLITS = 12
 """A column 'split' with more parts than this is not written out in the audit."""
 _FILE_ENDINGS = ("_path", "_file")
+_NOT_TELLING = ("microns_per_pixel", "mpp", "annotated_axis_mm")
+"""Numbers that many slides share, of one scanner or without an outline: they make no two rows the same case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +104,7 @@ def audit(cohort: Cohort) -> tuple[Finding, ...]:
         found += _classes(str(dataset), rows, synthetic=cohort.synthetic)
     found += _collections(cohort)
     found += _figures(cohort)
+    found += _remarks(cohort)
     found += _pictures(cohort)
     found += _contradictions(cases)
     found += _shared_ids(cases)
@@ -290,7 +294,32 @@ def _figures(cohort: Cohort) -> list[Finding]:
             message=row.told(),
         )
         for row in compare_figures(cohort)
+    ] + [
+        Finding(
+            kind="published-figures" if compared.agrees else "not-the-published-figures",
+            severity="info",
+            message=compared.sentence(),
+        )
+        for compared in compare_lymph_nodes(cohort)
     ]
+
+
+def _remarks(cohort: Cohort) -> list[Finding]:
+    """What the reader explains of the set, and how the domain of the cases was derived (LN-01)."""
+    found = []
+    rule, cases = cohort.counts.get("domain_rule"), cohort.cases
+    if isinstance(rule, str) and "domain" in cases.columns:
+        counts = cases["domain"].value_counts()
+        parts = [f"{n} {name}" for name, n in counts.sort_index().items()]
+        unknown = int(cases["domain"].isna().sum())
+        parts += [f"{unknown} not known"] if unknown else []
+        found.append(
+            Finding(kind="domain", severity="info", message=f"domain: {', '.join(parts)}. Rule: {rule}")
+        )
+    remarks = cohort.counts.get("remarks")
+    if isinstance(remarks, list):
+        found += [Finding(kind="remark", severity="info", message=str(one)) for one in remarks]
+    return found
 
 
 def _contradictions(cases: pd.DataFrame) -> list[Finding]:
@@ -489,7 +518,11 @@ def _duplicates(cases: pd.DataFrame) -> list[Finding]:
     told = cases[content].notna().sum(axis=1).to_numpy() >= 4 if content else np.zeros(len(cases), dtype=bool)
     found = []
     same = cases.duplicated(subset=content, keep=False).to_numpy(dtype=bool) & told if content else told
-    numbers = [name for name in content if pd.api.types.is_float_dtype(cases[name].dtype)]
+    numbers = [
+        name
+        for name in content
+        if pd.api.types.is_float_dtype(cases[name].dtype) and name not in _NOT_TELLING
+    ]
     if numbers:
         same &= cases[numbers].notna().any(axis=1).to_numpy()
         if same.any():

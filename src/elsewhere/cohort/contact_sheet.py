@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import pandas as pd
 from PIL import Image, ImageDraw, ImageFont
 
 from elsewhere.cohort.duplicates import Duplicates
+from elsewhere.cohort.duplicates.overviews import SlideOverviews
 
 PICTURE = 168
 COLUMNS = 3
@@ -45,7 +46,7 @@ def write_contact_sheets(found: Duplicates, folder: Path) -> tuple[list[Path], i
     each = COLUMNS * ROWS
     pages = [pairs.iloc[at : at + each] for at in range(0, len(pairs), each)]
     files = [folder / f"contact-sheet-{number:02d}.png" for number in range(1, len(pages) + 1)][:MOST_PAGES]
-    tile = lru_cache(maxsize=MOST_TILES)(_picture)
+    tile = lru_cache(maxsize=MOST_TILES)(partial(_picture, overviews=found.overviews))
 
     def write(page: pd.DataFrame, path: Path) -> None:
         _page(page, found, tile).save(path, compress_level=COMPRESSION)
@@ -105,10 +106,13 @@ def _short(name: str) -> str:
     return name if len(name) <= 28 else name[:14] + "…" + name[-13:]
 
 
-def _picture(path: Path) -> Image.Image:
-    with Image.open(path) as image:
-        image.draft("RGB", (2 * PICTURE, 2 * PICTURE))
-        small = image.convert("RGB")
+def _picture(path: Path, *, overviews: SlideOverviews | None = None) -> Image.Image:
+    if overviews is not None:
+        small = overviews.colours(path)
+    else:
+        with Image.open(path) as image:
+            image.draft("RGB", (2 * PICTURE, 2 * PICTURE))
+            small = image.convert("RGB")
     small.thumbnail((PICTURE, PICTURE), Image.Resampling.BILINEAR)
     tile = Image.new("RGB", (PICTURE, PICTURE), (225, 225, 225))
     tile.paste(small, ((PICTURE - small.width) // 2, (PICTURE - small.height) // 2))

@@ -12,6 +12,7 @@ from elsewhere.inputs.slides.annotations import (
     Annotations,
     Region,
     check_inside,
+    major_axes_px,
     read_annotations,
     resolve,
     write_geojson,
@@ -48,11 +49,16 @@ class AnnotationFile:
         """The area in square millimetres; None without microns per pixel."""
         return None if self.mpp is None else self.region.area_px * (self.mpp / 1000.0) ** 2
 
+    @property
+    def longest_axis_mm(self) -> float | None:
+        """The longest major axis of a polygon in mm, which gives the stage; None without microns per pixel."""
+        return None if self.mpp is None else max(major_axes_px(self.region), default=0.0) * self.mpp / 1000.0
+
     def to_dict(self) -> dict[str, Any]:
         """Return what --json prints.
 
         Returns:
-            The counts, the box and the area.
+            The counts, the box, the area and the longest axis.
         """
         return {
             "file": str(self.path),
@@ -61,6 +67,7 @@ class AnnotationFile:
             "box_px": list(self.annotations.box),
             "area_px": self.region.area_px,
             "area_mm2": self.area_mm2,
+            "longest_axis_mm": self.longest_axis_mm,
             "written": str(self.written) if self.written else None,
         }
 
@@ -77,7 +84,7 @@ class AnnotationFile:
         left, top, right, bottom = self.annotations.box
         area = f"{self.region.area_px:,.0f} square pixels"
         if self.area_mm2 is not None:
-            area += f", {self.area_mm2:.3f} mm2"
+            area += f", {self.area_mm2:.3f} mm2, longest axis {self.longest_axis_mm:.3f} mm"
         yield f"region: {len(self.region.polygons):,} polygons, {area}"
         if self.region.polygons:
             yield f"between x {left:,.0f} and {right:,.0f}, y {top:,.0f} and {bottom:,.0f}"

@@ -80,6 +80,39 @@ class CohortReport:
             yield f"written: {self.path}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class SlideOptions:
+    """What is asked of the whole slides of a cohort.
+
+    Attributes:
+        look: Whether slides and annotations are opened and audited, and what is known of them noted in columns.
+        folder: The folder of slides, where it is not that of the table.
+        annotations: The folder of annotations, where they do not lie with the slides.
+        trained_on: The centres whose slides trained the model, separated by commas: the column `domain` follows.
+        stage_words: What words in the table's column of stages mean, such as {"pos": "macro"}.
+    """
+
+    look: bool = False
+    folder: str | Path | None = None
+    annotations: str | Path | None = None
+    trained_on: str | None = None
+    stage_words: Mapping[str, str] | None = None
+
+    def of_reader(self) -> dict[str, Any]:
+        """Return what a reader is given: only what was asked for.
+
+        Returns:
+            Options by name.
+        """
+        named = {
+            "folder": self.folder,
+            "annotations": self.annotations,
+            "trained_on": self.trained_on,
+            "stage_words": dict(self.stage_words) if self.stage_words else None,
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+
 def read(
     reader: str,
     source: str | Path,
@@ -90,6 +123,7 @@ def read(
     constants: Mapping[str, str] | None = None,
     ids: str | None = None,
     volumes: bool = False,
+    slides: SlideOptions | None = None,
     table: TableOptions = DEFAULT,
     progress: Report | None = None,
 ) -> CohortReport:
@@ -105,6 +139,7 @@ def read(
         ids: 'patient', or 'image' to make each picture a patient; None for the reader's default.
         volumes: Whether the folder is searched for the files of the volumes, by the readers that have this
             option; each volume's header and some of its slices are then audited too.
+        slides: What is asked of whole slides; None for nothing.
         table: How text tables are written: encoding, delimiter and decimal mark.
         progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
@@ -117,16 +152,31 @@ def read(
         options["column_map"] = dict(column_map)
     if constants:
         options["values"] = dict(constants)
-    written = {"encoding": table.encoding, "delimiter": table.delimiter, "ids": ids}
-    options |= {name: value for name, value in written.items() if value is not None}
-    if table.decimal != ".":
-        options["decimal"] = table.decimal
+    if ids is not None:
+        options["ids"] = ids
+    if takes(reader, "table"):
+        options["table"] = table
+    else:
+        written = {"encoding": table.encoding, "delimiter": table.delimiter}
+        options |= {name: value for name, value in written.items() if value is not None}
+        if table.decimal != ".":
+            options["decimal"] = table.decimal
+    options |= slides.of_reader() if slides is not None else {}
     if volumes:
         options["volumes"] = True
     if progress is not None and takes(reader, "progress"):
         options["progress"] = progress
     made = cohorts.read_cohort(reader, Path(source), **options)
-    findings = cohorts.audit(made)
+    seen: tuple[Finding, ...] = ()
+    if slides is not None and slides.look:
+        from elsewhere.cohort.slides import audit_slides
+
+        looked = audit_slides(made, progress=progress)
+        made, seen = looked.cohort, looked.findings
+    findings = (*seen, *cohorts.audit(made))
+    if seen:
+        order = {"error": 0, "warning": 1, "info": 2}
+        findings = tuple(sorted(findings, key=lambda finding: order[finding.severity]))
     if volumes:
         from elsewhere.cohort.volumes import audit_volumes
 

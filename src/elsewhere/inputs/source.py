@@ -223,5 +223,6 @@ sources: Registry[type[Source]] = Registry(
         "elsewhere.inputs.pictures",
         "elsewhere.inputs.mri.source",
         "elsewhere.inputs.tomosynthesis.source",
+        "elsewhere.inputs.slides.source",
     ),
 )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from elsewhere.tables import write_table
+from elsewhere.tables import write_json, write_table, write_text
 
 MAMA_MIA_COLUMNS = (
     "patient_id", "dataset", "bilateral_breast_cancer", "multifocal_cancer", "nac_agent", "pcr", "hr", "her2",
@@ -195,6 +195,67 @@ def write_camelyon17_twin(
     path = folder / "stages_with_center.csv"
     write_table(pd.DataFrame(rows), path)
     return path
+
+
+def write_camelyon16_twin(folder: str | Path, rng: np.random.Generator, *, each: int = 4) -> Path:
+    """Write small tables and outlines in the form of CAMELYON16, with the contradictions of the published ones.
+
+    `reference.csv` has no header; `metadata.csv` and `labels.csv` call test_114 normal, which is a macrometastasis in
+    `reference.csv`; the hospital of tumor_096 is corrected; normal_086 and test_049 are not there; the outlines
+    (json of NCRF) have no file of normal_144, and are called Tumor_101.json.
+
+    Args:
+        folder: Where to write; it is made if it does not exist.
+        rng: The generator of all draws.
+        each: How many slides of each part there are, besides those with something odd.
+
+    Returns:
+        The folder.
+    """
+    folder = Path(folder)
+    (folder / "jsons").mkdir(parents=True, exist_ok=True)
+    parts = {
+        "normal": [*range(1, each + 1), 87, 144],
+        "tumor": [*range(1, each + 1), 96, 101, 111],
+        "test": [*range(1, each + 1), 48, 50, 114],
+    }
+    reference, metadata, labels = [], [], []
+    for part, numbers in parts.items():
+        for number in numbers:
+            name = f"{part}_{number:03d}"
+            tumour = part == "tumor" or (part == "test" and (number == 114 or bool(rng.random() < 0.4)))
+            if part == "test":
+                stage = str(rng.choice(["Micro", "Macro"])) if tumour else "None"
+                row = ["Tumor" if tumour else "Normal", "IDC", stage]
+                reference.append(",".join([name, *(["Tumor", "ILC", "Macro"] if number == 114 else row)]))
+            said = tumour and number != 114
+            hospital = "1.0" if (part, number) in {("normal", 144), ("test", 114)} or number > 100 else "0.0"
+            metadata.append(
+                {
+                    "label": int(said),
+                    "hospital": hospital,
+                    "hospital_corrected": "1.0" if (part, number) == ("tumor", 96) else hospital,
+                    "slide_name": f"{name}.tif",
+                }
+            )
+            labels.append({"filenames": f"{name}.tif.npy", "tumor": str(said)})
+            if part != "test" and name != "normal_144":
+                write_json(
+                    {"positive": _outlines(rng) if tumour else [], "negative": []},
+                    folder / "jsons" / f"{name.capitalize()}.json",
+                )
+    write_text("\n".join(reference), folder / "reference.csv")
+    write_table(pd.DataFrame(metadata), folder / "metadata.csv")
+    write_table(pd.DataFrame(labels), folder / "labels.csv")
+    return folder
+
+
+def _outlines(rng: np.random.Generator) -> list[dict[str, object]]:
+    """One ellipse of 0.3 to 4 mm at 0.24 microns per pixel."""
+    length = float(np.exp(rng.uniform(np.log(0.3), np.log(4.0)))) / 0.24e-3
+    angles = np.linspace(0, 2 * np.pi, 60, endpoint=False)
+    points = np.stack([20_000 + length / 2 * np.cos(angles), 30_000 + length / 3 * np.sin(angles)], axis=1)
+    return [{"name": "Annotation 0", "vertices": points.round(1).tolist()}]
 
 
 def write_bcs_dbt_twin(

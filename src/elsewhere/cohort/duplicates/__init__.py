@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from elsewhere.cohort.duplicates.overviews import SlideOverviews
 from elsewhere.cohort.duplicates.pictures import Progress, Thumbnails, read_thumbnails
 from elsewhere.cohort.duplicates.screening import Candidates, Level, candidates, level_of, make_textures
 from elsewhere.cohort.table import Cohort
@@ -46,6 +47,7 @@ class Duplicates:
             it was set by.
         files: The picture file of each case ('DATASET/case_id').
         warnings: What a reader of the pairs must know, such as pictures that were not compared.
+        overviews: How whole slides were made pictures; None where files of pictures were compared.
     """
 
     pairs: pd.DataFrame
@@ -53,6 +55,7 @@ class Duplicates:
     calibration: pd.DataFrame
     files: Mapping[str, Path]
     warnings: tuple[str, ...] = ()
+    overviews: SlideOverviews | None = None
 
     @property
     def patient_pairs(self) -> list[tuple[str, str]]:
@@ -103,7 +106,8 @@ def find_duplicates(
 ) -> Duplicates:
     """Find the pairs of pictures that show the same image, or nearly, within and across datasets (US-30).
 
-    Each cohort needs a column `image`. Cases without a picture are left out, with a warning.
+    Each cohort needs a column `image`, or `slide`: of whole slides the outline of the tissue and what is inside of it
+    are compared, in overviews. Cases without a picture are left out, with a warning.
 
     Args:
         cohorts: The cohorts to search; no case may occur in two of them.
@@ -117,11 +121,12 @@ def find_duplicates(
         The pairs, the groups and the calibration.
 
     Raises:
-        UserError: No cohort was given, one has no column `image`, a case occurs in two cohorts, there are
-            fewer than two pictures, or a picture cannot be read.
+        UserError: No cohort was given, one has no column `image` or `slide`, some have pictures and some slides, a
+            case occurs in two cohorts, there are fewer than two pictures, or a picture cannot be read.
     """
     table, warnings = _joined(cohorts)
-    thumbs = read_thumbnails(list(table["path"]), threads=threads, progress=progress)
+    overviews = _overviews(table)
+    thumbs = read_thumbnails(list(table["path"]), threads=threads, progress=progress, decode=overviews)
     codes, names = pd.factorize(table["dataset"], sort=True)
     views = np.asarray(codes)[thumbs.of]
     tex = make_textures(thumbs.grey, views)
@@ -158,6 +163,7 @@ def find_duplicates(
         calibration=_calibration(names, codes, levels),
         files=dict(zip(table["case"], table["path"], strict=True)),
         warnings=tuple(warnings),
+        overviews=overviews,
     )
 
 
@@ -225,24 +231,28 @@ def _joined(cohorts: Sequence[Cohort]) -> tuple[pd.DataFrame, list[str]]:
     for cohort in cohorts:
         cases = cohort.cases
         where = ", ".join(sorted(cases["dataset"].unique()))
-        if "image" not in cases.columns:
+        column = next((name for name in ("image", "slide") if name in cases.columns), None)
+        if column is None:
             raise UserError(
-                "the cohort has no column 'image'",
+                "the cohort has no column 'image' and no column 'slide'",
                 where=where,
                 fix="Name it: elsewhere cohort read csv FILE --map image=COL --out DIR.",
             )
-        has = cases["image"].notna().to_numpy(dtype=bool)
+        has = cases[column].notna().to_numpy(dtype=bool)
         if not has.all():
             warnings.append(f"{where}: {int((~has).sum())} cases have no picture and were not compared")
         cases = cases[has]
+        labels = next((name for name in ("label", "stage") if name in cases.columns), None)
         parts.append(
             pd.DataFrame(
                 {
                     "dataset": cases["dataset"].astype("str"),
                     "case_id": cases["case_id"].astype("str"),
                     "patient_id": cases["patient_id"].astype("str"),
-                    "label": cases["label"].astype("str").fillna("") if "label" in cases.columns else "",
-                    "path": [cohort.file(str(name)) for name in cases["image"]],
+                    "label": cases[labels].astype("str").fillna("") if labels else "",
+                    "path": [cohort.file(str(name)) for name in cases[column]],
+                    "slide": column == "slide",
+                    "mpp": pd.to_numeric(cases["mpp"], errors="coerce") if "mpp" in cases.columns else np.nan,
                 }
             )
         )
@@ -256,8 +266,25 @@ def _joined(cohorts: Sequence[Cohort]) -> tuple[pd.DataFrame, list[str]]:
             fix="Give each cohort once, with a dataset name of its own: `elsewhere cohort read ... --set dataset=NAME`.",
         )
     if len(table) < 2:
-        raise UserError("there are no two pictures to compare", where="the column 'image'")
+        raise UserError("there are no two pictures to compare", where="the column 'image' or 'slide'")
+    if table["slide"].any() and not table["slide"].all():
+        raise UserError(
+            "some of the cohorts have pictures and some whole slides",
+            fix="Compare cohorts of one kind with each other.",
+        )
     return table, warnings
+
+
+def _overviews(table: pd.DataFrame) -> SlideOverviews | None:
+    if not table["slide"].all():
+        return None
+    stated = table["mpp"].notna()
+    return SlideOverviews(
+        mpp={
+            path: float(value)
+            for path, value in zip(table["path"][stated], table["mpp"][stated], strict=True)
+        }
+    )
 
 
 def _levels(found: Mapping[tuple[int, int], Candidates]) -> dict[tuple[int, int], Level]:

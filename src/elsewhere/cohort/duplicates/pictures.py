@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numba
 import numpy as np
@@ -31,6 +32,12 @@ Grey = npt.NDArray[np.uint8]
 Progress = Callable[[str, int, int], None]
 
 
+class Decode(Protocol):
+    """How a file becomes a grey picture; `reduced` allows a smaller one."""
+
+    def __call__(self, path: Path, *, reduced: bool = False) -> Image.Image: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Thumbnails:
     """The pictures of a search as small grey squares.
@@ -42,11 +49,13 @@ class Thumbnails:
         paths: The files.
         grey: (thumbnails, SIDE, SIDE) uint8: one per file in the order of `paths`, then the untrimmed ones.
         of: (thumbnails,) the position in `paths` of the file that each thumbnail is of.
+        decode: How files become grey pictures; None for files of pictures.
     """
 
     paths: tuple[Path, ...]
     grey: npt.NDArray[np.uint8]
     of: npt.NDArray[np.int64]
+    decode: Decode | None = None
 
     def same_pixels(self) -> list[list[int]]:
         """Group the positions of the pictures that are equal pixel by pixel once they are trimmed.
@@ -65,14 +74,18 @@ class Thumbnails:
                 continue
             by_pixels: dict[tuple[object, ...], list[int]] = defaultdict(list)
             for at in members:
-                pixels = trimmed(np.asarray(decode_grey(self.paths[at])))
+                pixels = trimmed(np.asarray((self.decode or decode_grey)(self.paths[at])))
                 by_pixels[pixels.shape, hashlib.sha256(pixels.tobytes()).digest()].append(at)
             groups += [found for found in by_pixels.values() if len(found) > 1]
         return sorted(groups)
 
 
 def read_thumbnails(
-    paths: Sequence[Path], *, threads: int | None = None, progress: Progress | None = None
+    paths: Sequence[Path],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    decode: Decode | None = None,
 ) -> Thumbnails:
     """Read every picture as a grey square of SIDE pixels, in threads.
 
@@ -82,6 +95,7 @@ def read_thumbnails(
         paths: The files.
         threads: The number of threads; None: one per processor, at most 32.
         progress: Called with 'pictures', how many are read and how many there are; None: no reports.
+        decode: How files become grey pictures; None for files of pictures.
 
     Returns:
         The thumbnails, in the order of the paths.
@@ -95,7 +109,7 @@ def read_thumbnails(
 
     def one(at: int) -> None:
         try:
-            picture = decode_grey(paths[at], reduced=True)
+            picture = (decode or decode_grey)(paths[at], reduced=True)
             top, bottom, left, right = inner_box(np.asarray(picture), UNIFORM)
             width, height = picture.size
             inner = (right - left, bottom - top)
@@ -106,6 +120,8 @@ def read_thumbnails(
                 whole[at] = _thumbnail(picture)
         except FileNotFoundError:
             bad[at] = "there is no such file"
+        except UserError as error:
+            bad[at] = error.what
         except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
             bad[at] = f"it is no picture that can be decoded ({type(error).__name__})"
 
@@ -124,13 +140,14 @@ def read_thumbnails(
         raise UserError(
             f"{len(bad)} of {len(paths)} pictures cannot be read, for example: {bad[first]}",
             where=name_rows([str(paths[at]) for at in sorted(bad)], limit=3),
-            fix="The column 'image' holds paths below the cohort's root; correct them, or remove those rows.",
+            fix="The column 'image' or 'slide' holds paths below the cohort's root; correct them, or remove those rows.",
         )
     again = sorted(whole)
     return Thumbnails(
         paths=tuple(paths),
         grey=np.concatenate([grey, np.stack([whole[at] for at in again])]) if again else grey,
         of=np.concatenate([np.arange(len(paths)), np.array(again, dtype=np.int64)]),
+        decode=decode,
     )
 
 

@@ -49,6 +49,10 @@ _SETS = (
         name="CAMELYON17", patients=100, cases=500, source="the publisher's stages table of the training part"
     ),
     PublishedSet(
+        name="CAMELYON16", patients=None, cases=399, source="the README of the published set, one slide each"
+    ),
+    PublishedSet(name="PCam", patients=None, cases=327680, source="the publisher's README"),
+    PublishedSet(
         name="BUSI",
         patients=None,
         cases=780,
