@@ -256,7 +256,8 @@ def load_segmenter(model: Segmenter, path: Path) -> None:
         fitted = {to: state[name] for name in state if (to := _renamed(name))}
         body = [name for name in own if name.startswith("network.backbone.")]
         if fitted and body:
-            whole = any(name.startswith("network.classifier.") for name in fitted)
+            # A classifier of torchvision has a `classifier` too, which is for whole pictures.
+            whole = not any(name.startswith("features.") for name in state)
             wanted = [
                 name
                 for name in own
