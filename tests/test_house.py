@@ -138,6 +138,7 @@ MAY_USE = {
         "scenarios",
         "engine",
         "networks",
+        "training",
         "recipes",
         "explain",
         "analysis",

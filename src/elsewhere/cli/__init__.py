@@ -36,6 +36,7 @@ from elsewhere.cli import (
     slide_patches,
     slide_stain,
     slide_store,
+    slide_training,
     slides,
     studies,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "slide_patches",
     "slide_stain",
     "slide_store",
+    "slide_training",
     "slides",
     "studies",
 ]
