@@ -65,24 +65,20 @@ def slides_train(
 ) -> int:
     """Train segmenters on sets of patches in folds by patient, and test each on the same patches."""
     from elsewhere.commands.output import progress_bar
-    from elsewhere.commands.slide_training.plan import TrainSettings
+    from elsewhere.commands.slide_training.plan import train_settings
     from elsewhere.commands.slide_training.run import RunOptions, train_models
-    from elsewhere.training.patches.settings import PatchSettings
 
-    settings = TrainSettings(
-        training=PatchSettings(
-            network=network,
-            weights=weights,
-            loss=loss,
-            epochs=epochs,
-            patience=patience,
-            batch=batch,
-            learning_rate=rate,
-            decay=decay,
-        ),
-        folds=folds,
-        seed=seed,
-    )
+    values = {
+        "network": network,
+        "weights": weights,
+        "loss": loss,
+        "epochs": epochs,
+        "patience": patience,
+        "batch": batch,
+        "learning_rate": rate,
+        "decay": decay,
+    }
+    settings = train_settings(values, folds=folds, seed=seed)
     with progress_bar(enabled=not as_json) as progress:
         result = train_models(
             store,

@@ -99,7 +99,11 @@ class Worker(Protocol[Unit, Result]):
     """What runs one training after another."""
 
     def turn(self) -> AbstractContextManager[Any]:
-        """Return the context in which its work is launched."""
+        """Return the context in which its work is launched.
+
+        Returns:
+            A context manager.
+        """
 
     def train(self, unit: Unit, /) -> Iterator[Result | None]:
         """Run a training.

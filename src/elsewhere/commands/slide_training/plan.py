@@ -48,6 +48,27 @@ class TrainSettings:
             raise UserError(f"{self.folds} folds were asked for", fix="Give 2 or more.")
 
 
+def train_settings(values: Mapping[str, Any], *, folds: int, seed: int) -> TrainSettings:
+    """Make settings of plain values.
+
+    Args:
+        values: Fields of `PatchSettings`.
+        folds: Folds by patient.
+        seed: Seed of folds and trainings.
+
+    Returns:
+        The settings.
+
+    Raises:
+        UserError: A value is out of range.
+
+    Example:
+        >>> train_settings({"loss": "smp"}, folds=5, seed=1).training.exponent
+        0.5
+    """
+    return TrainSettings(training=PatchSettings(**values), folds=folds, seed=seed)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingSet:
     """A set of patches to train on.

@@ -289,7 +289,7 @@ def _train(
         ),
         options=PatchOptions(device=options.device, lanes=options.lanes),
     )
-    return trained, failed
+    return [model.name for model in models if model.name in trained], failed
 
 
 def _note(model: ModelPlan, plan: TrainPlan, outcome: Any) -> dict[str, Any]:
