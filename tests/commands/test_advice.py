@@ -83,6 +83,7 @@ SHOWN_BY = {
     "commands/slide_patches/": ("slides patches",),
     "commands/slide_store": ("slides pack",),
     "commands/slide_stain": ("slides stain",),
+    "commands/slide_training/whole_slides": ("slides segment",),
     "commands/slide_training/": ("slides train",),
     "commands/": "its own",
     "results": ("compare", "rank", "report", "diff", "equivalence", "summarise"),

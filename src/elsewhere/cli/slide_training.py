@@ -1,4 +1,4 @@
-"""`elsewhere slides train`: segmenters on sets of patches."""
+"""`elsewhere slides train` and `elsewhere slides segment`: segmenters on patches, and their masks of whole slides."""
 
 from __future__ import annotations
 
@@ -89,5 +89,38 @@ def slides_train(
             options=RunOptions(device=device, lanes=lanes),
             dry_run=dry_run,
             progress=progress,
+        )
+    return show(result, as_json=as_json)
+
+
+@slides_app.command(
+    "segment",
+    epilog="Example: elsewhere slides segment models slides --model single-natural-fold1 --out masks",
+)
+def slides_segment(
+    models: Annotated[Path, typer.Argument(help="The folder that `elsewhere slides train` wrote.")],
+    slides: Annotated[list[Path], typer.Argument(help="Slides, folders of slides, or one cohort.")],
+    model: Annotated[
+        str, typer.Option("--model", help="The set and the fold, such as single-natural-fold1.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", help="The folder of the masks; a run that was stopped resumes in it.")
+    ],
+    mpp: Annotated[
+        float | None,
+        typer.Option(
+            "--mpp", help="Microns per pixel of level 0, where the files state none or a wrong one."
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    as_json: JsonOpt = False,
+) -> int:
+    """Draw masks of whole slides by a saved model, strip by strip, cut and normalised as what it learnt from."""
+    from elsewhere.commands.output import progress_bar
+    from elsewhere.commands.slide_training.whole_slides import segment_slides
+
+    with progress_bar(enabled=not as_json) as progress:
+        result = segment_slides(
+            models, slides, model=model, out=out, mpp=mpp, device=device, progress=progress
         )
     return show(result, as_json=as_json)

@@ -74,6 +74,11 @@ class SegmenterGroup:
     def __len__(self) -> int:
         return len(self._models)
 
+    @property
+    def batch(self) -> int:
+        """Patches per forward pass."""
+        return GPU_BATCH if self.device.type == "cuda" else CPU_BATCH
+
     @torch.no_grad()
     def count(self, pixels: npt.NDArray[np.uint8], masks: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
         """Compare the answers of all segmenters to some patches with their masks.
@@ -98,7 +103,7 @@ class SegmenterGroup:
 
     def _count(self, pixels: npt.NDArray[np.uint8], masks: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
         on_gpu = self.device.type == "cuda"
-        size = GPU_BATCH if on_gpu else CPU_BATCH
+        size = self.batch
         found = torch.zeros((len(self), len(pixels), 4), dtype=torch.int64, device=self.device)
         for begin in range(0, len(pixels), size):
             held = [
