@@ -18,7 +18,7 @@ from elsewhere.commands.slide_training.models import ModelFolder
 from elsewhere.commands.slide_training.plan import TrainSettings, plan_training
 from elsewhere.commands.slide_training.run import RunOptions, answer_rows, train_models
 from elsewhere.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
-from elsewhere.inputs.patches.store import PatchStore
+from elsewhere.inputs.patches.store import PatchSet, PatchStore
 from elsewhere.networks.segmenters import build_segmenter
 from elsewhere.scoring.patch_scores import DICE, read_patch_scores
 from elsewhere.training.patches.settings import PatchSettings
@@ -337,3 +337,22 @@ def test_a_set_without_rows_for_training_is_refused(world, tmp_path):
     none = changed(world, tmp_path / "none.parquet", lambda rows: rows.assign(training=False))
     with pytest.raises(UserError, match="no row of this table is for training"):
         plan_training(world.store, [none], test=None, settings=SETTINGS)
+
+
+def test_a_pool_that_memory_does_not_hold_is_mapped_and_gives_the_same_models(
+    world, trained, tmp_path, monkeypatch
+):
+    laid, lay_out = [], PatchSet.lay_out
+
+    def watch(self, **options):
+        laid.append(options.get("path"))
+        return lay_out(self, **options)
+
+    monkeypatch.setattr(PatchSet, "lay_out", watch)
+    monkeypatch.setattr(run_module, "free_memory", lambda: 1000.0)
+    out = tmp_path / "m"
+    train_models(world.store, [world.train], out=out, settings=SETTINGS, options=CPU)
+    assert out / "pool.npy" in laid
+    assert not (out / "pool.npy").exists()
+    one, other = ModelFolder(out).load("plain-fold1"), ModelFolder(trained.out).load("plain-fold1")
+    assert all(torch.equal(value, other[part]) for part, value in one.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -254,8 +255,12 @@ def _train(
 
     positions = _pool_positions(models)
     chosen = PatchSet(store=plan.store, positions=positions)
+    # What would not leave room in memory for anything else is mapped from a file, which is removed at the end.
+    mapped = folder.path / "pool.npy"
+    large = len(positions) * plan.store.spec.patch_bytes > free_memory() / 2
     pool = PatchPool(
-        pixels=chosen.lay_out(progress=progress), masks=chosen.lay_out(kind="masks", progress=progress)
+        pixels=chosen.lay_out(path=mapped if large else None, progress=progress),
+        masks=chosen.lay_out(kind="masks", progress=progress),
     )
     by_key = {model.key: model for model in models}
     units = [
@@ -279,17 +284,36 @@ def _train(
         folder.checkpoint(model.key).unlink(missing_ok=True)
         trained.append(model.name)
 
-    train_segmenters(
-        units,
-        pool,
-        callbacks=PatchCallbacks(
-            finished=finished,
-            failed=lambda unit, why: failed.append((unit.name, why)),
-            progress=progress,
-        ),
-        options=PatchOptions(device=options.device, lanes=options.lanes),
-    )
+    try:
+        train_segmenters(
+            units,
+            pool,
+            callbacks=PatchCallbacks(
+                finished=finished,
+                failed=lambda unit, why: failed.append((unit.name, why)),
+                progress=progress,
+            ),
+            options=PatchOptions(device=options.device, lanes=options.lanes),
+        )
+    finally:
+        mapped.unlink(missing_ok=True)
     return [model.name for model in models if model.name in trained], failed
+
+
+def free_memory() -> float:
+    """Return how much memory of this machine is free.
+
+    Returns:
+        Bytes; infinity where the system does not say.
+
+    Example:
+        >>> free_memory() > 0
+        True
+    """
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return math.inf
 
 
 def _note(model: ModelPlan, plan: TrainPlan, outcome: Any) -> dict[str, Any]:
