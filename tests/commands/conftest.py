@@ -56,11 +56,15 @@ def call(*arguments: object) -> Run:
 
 
 @pytest.fixture(autouse=True)
-def _figures_drawn_once(monkeypatch):
-    """For every test of this folder: most write reports, and none is about how a figure is drawn."""
-    from worlds.drawn_figures import draw_once
+def _figures_not_drawn(request, monkeypatch):
+    """Most tests of this folder write reports, and none is about how a figure is drawn.
 
-    draw_once(monkeypatch)
+    A file that reads the texts of figures says `DRAWS_FIGURES = True`: equal ones are drawn once.
+    """
+    from worlds.drawn_figures import build_without_drawing, draw_once
+
+    drawn = getattr(request.module, "DRAWS_FIGURES", False)
+    (draw_once if drawn else build_without_drawing)(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@
   Lines under a command are lines of its output, in order; `...` stands for anything, and a number with a
   decimal point may differ in its third digit.
 - `<!-- demo -->` in a page means that its reader has run `make demo`: the folder `demo-out` is there.
-- `<!-- slow -->` in a page means that its examples train: they run with the slow tests.
+- `<!-- slow -->` in a page means that its examples train: they run with the slow tests, and so do `SLOW_PAGES`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SLOW_PAGES = {
+    "docs/footguns.md",
+    "docs/how-to/merge-detections.md",
+    "docs/how-to/score-a-challenge-submission.md",
+    "docs/how-to/use-a-kept-model.md",
+    "docs/how-to/explain.md",
+    "docs/how-to/run-a-study.md",
+    "docs/how-to/make-synthetic-hospitals.md",
+    "docs/how-to/run-the-tomosynthesis-study.md",
+    "docs/how-to/accept-a-vendor-model.md",
+    "docs/how-to/analyse-a-reader-study.md",
+}
+"""Their examples take seconds each and run with the slow tests; tests/commands and tests/study run the same commands."""
 _FENCE = re.compile(r"^(\s*)```(\w*)\s*$")
 _EXIT = re.compile(r"\s+#\s*exit\s+(\d+)\s*$")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -203,8 +216,9 @@ def _with_examples() -> list[Path]:
 
 
 def _marked(page: Path):
-    slow = "<!-- slow -->" in page.read_text(encoding="utf-8")
-    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] if slow else [])
+    name = str(page.relative_to(ROOT))
+    slow = name in SLOW_PAGES or "<!-- slow -->" in page.read_text(encoding="utf-8")
+    return pytest.param(page, id=name, marks=[pytest.mark.slow] if slow else [])
 
 
 @pytest.mark.parametrize("page", [_marked(page) for page in _with_examples()])

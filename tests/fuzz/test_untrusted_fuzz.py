@@ -27,7 +27,7 @@ from worlds.mutations import ALLOWED, SWAPS, byte_edits, digest, positions, tabl
 WITHIN = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 KINDS = ("results", "tables", "claims", "locks", "studies", "bundles", "models", "stores")
 SHARE = {"results": 0.28, "tables": 0.16, "claims": 0.14, "locks": 0.06, "studies": 0.14, "bundles": 0.05, "models": 0.11, "stores": 0.06}  # fmt: skip
-QUICK, MANY = 80, 10_000
+QUICK, MANY = 50, 10_000
 
 
 @pytest.fixture(scope="module")
@@ -344,7 +344,7 @@ def run_fuzz(kind: str, artefacts: Path, scratch: Path, examples: int, *, seeded
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_from_elsewhere_are_answered_or_refused(kind, artefacts, tmp_path):
-    """Some 150 mutations, the same each time; the slow test below draws ten thousand."""
+    """Some fifty mutations, the same each time; the slow test below draws ten thousand."""
     run_fuzz(kind, artefacts, tmp_path, QUICK, seeded=True)
 
 
