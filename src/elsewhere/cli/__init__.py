@@ -37,6 +37,7 @@ from elsewhere.cli import (
     slide_patches,
     slide_stain,
     slide_store,
+    slide_training,
     slides,
     studies,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "slide_patches",
     "slide_stain",
     "slide_store",
+    "slide_training",
     "slides",
     "studies",
 ]
