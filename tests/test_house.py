@@ -140,6 +140,7 @@ MAY_USE = {
         "engine",
         "networks",
         "curation",
+        "training",
         "recipes",
         "explain",
         "analysis",
@@ -186,6 +187,7 @@ LAYERS = {
         "slide_store": {"output", "slide_patches"},
         "curate": {"output", "slide_patches"},
         "slide_stain": {"output", "slide_store"},
+        "slide_training": {"output", "slide_patches"},
     },
 }
 """Inside a room: what each folder or file may use of the others. A file of `commands` that is not listed uses
