@@ -1,0 +1,132 @@
+"""Patches of phantom slides of two laboratories that differ in one planted thing, and a small model of patches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from elsewhere.inputs.rendering.compression import JpegQuality, compress
+from elsewhere.phantom.slides.centres import BASE, centre_at, shift_from
+from elsewhere.phantom.slides.drawing import Drawing
+from elsewhere.phantom.slides.patients import World
+
+SIZE = 128
+STAIN_CENTRE = 4
+"""Its stain differs from the base centre's in colour and strength; no stain here is a power of another one."""
+
+
+@dataclass(frozen=True)
+class Laboratory:
+    """What a laboratory has in place of the base centre's: stain 1 is as far as the real one, the rest None for as it is."""
+
+    stain: float = 0.0
+    blur_um: float | None = None
+    mpp: float | None = None
+    quality: int | None = None
+
+
+@dataclass(eq=False)
+class Patches:
+    """Patches of one laboratory."""
+
+    pixels: np.ndarray
+    truth: np.ndarray
+    slides: np.ndarray
+    patients: np.ndarray
+    mpp: float
+
+    @property
+    def labels(self):
+        return self.truth.any(axis=(1, 2))
+
+
+def _specs(patients, seed, laboratory):
+    centre = centre_at(BASE, shift_from({"stain": 0}))
+    scanner = centre.scanner
+    if laboratory.stain:
+        centre = replace(centre, stain=centre_at(STAIN_CENTRE, shift_from({"stain": laboratory.stain})).stain)
+    centre = replace(
+        centre,
+        scanner=replace(
+            scanner,
+            blur_um=laboratory.blur_um or scanner.blur_um,
+            mpp=(laboratory.mpp or 2 * scanner.mpp) / 2,
+            quality=laboratory.quality or scanner.quality,
+        ),
+    )
+    world = World(patients=patients, nodes=1, centres=(BASE,), size="small", seed=seed)
+    return [replace(spec, centre=centre, stage="macro") for spec in world.slides()]
+
+
+@cache
+def _places(patients, seed, per_slide):
+    """Middles of patches in microns, per slide: as many with tumour alone as without any."""
+    made = []
+    for spec in _specs(patients, seed, Laboratory()):
+        drawing = Drawing(spec)
+        rng = np.random.default_rng([seed, spec.member])
+        wanted = {True: per_slide, False: per_slide}
+        width, height = drawing.size_px
+        found = []
+        for _ in range(4000):
+            if not any(wanted.values()):
+                break
+            x, y = (int(rng.integers(0, edge - SIZE)) for edge in (width, height))
+            share = drawing.truth(x, y, SIZE, SIZE).mean()
+            if 0 < share < 1 or not wanted[bool(share)] or drawing.is_blank(x, y, SIZE, SIZE):
+                continue
+            if not share and drawing.region(x + 48, y + 48, 32, 32).min(axis=2).mean() > 190:
+                continue
+            wanted[bool(share)] -= 1
+            found.append(((x + SIZE / 2) * spec.mpp, (y + SIZE / 2) * spec.mpp))
+        made.append(found)
+    return made
+
+
+def draw(laboratory=Laboratory(), *, patients=6, per_slide=8, seed=1):
+    """Draw the same tissue as any laboratory would scan it, one slide per patient."""
+    pixels, truth, slides, people = [], [], [], []
+    mpp = 0.0
+    places = _places(patients, seed, per_slide)
+    for spec, found in zip(_specs(patients, seed, laboratory), places, strict=True):
+        drawing = Drawing(spec)
+        mpp = spec.mpp
+        corners = [(round(x / mpp - SIZE / 2), round(y / mpp - SIZE / 2)) for x, y in found]
+        made, masks = drawing.patches(corners, SIZE)
+        stored = JpegQuality(quality=int(spec.centre.scanner.quality))
+        pixels.append(np.stack([compress(one, stored) for one in made]))
+        truth.append(masks)
+        slides += [spec.slide_id] * len(corners)
+        people += [spec.patient_id] * len(corners)
+    return Patches(np.concatenate(pixels), np.concatenate(truth), np.array(slides), np.array(people), mpp)
+
+
+def features(patch):
+    """Colour and texture of a patch, below the frequencies of the scanner's noise."""
+    density = -np.log((patch.astype(np.float64) + 1) / 256)
+    green = density[..., 1] - density[..., 1].mean()
+    power = np.abs(np.fft.rfft2(green * np.outer(*[np.hanning(SIZE)] * 2))) ** 2
+    radius = np.hypot(np.fft.fftfreq(SIZE)[:, None], np.fft.rfftfreq(SIZE)[None])
+    edges = np.geomspace(0.02, 0.25, 8)
+    bands = [np.log(power[(radius >= a) & (radius < b)].mean() + 1e-9) for a, b in zip(edges, edges[1:])]
+    colour = density.reshape(-1, 3)
+    chroma = patch[..., 0].astype(np.float64) - patch[..., 2]
+    step = [np.log(np.abs(np.diff(chroma, axis=axis)).mean() + 0.1) for axis in (0, 1)]
+    return np.array([*colour.mean(axis=0), *colour.std(axis=0), *bands, *step])
+
+
+class TextureModel:
+    """Quadratic discriminant analysis of colour and texture, fitted on internal patches: sure of itself, and fragile."""
+
+    def __init__(self, patches, labels):
+        from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        self.fitted = make_pipeline(StandardScaler(), QuadraticDiscriminantAnalysis(reg_param=0.1))
+        self.fitted.fit(np.array([features(one) for one in patches]), labels)
+
+    def __call__(self, patches):
+        return self.fitted.predict_proba(np.array([features(one) for one in patches]))[:, 1]
