@@ -224,7 +224,9 @@ def _draws(
         return None
     if min(internal.n_patients, external.n_patients) < FEWEST_PATIENTS:
         return None
-    return draw_side(internal, resampling.named("internal")), draw_side(external, resampling.named("external"))
+    return draw_side(internal, resampling.named("internal")), draw_side(
+        external, resampling.named("external")
+    )
 
 
 def _measured(

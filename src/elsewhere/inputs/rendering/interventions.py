@@ -414,7 +414,9 @@ def _compression(
         (INTERNAL, internal, known.internal_jpeg),
         (EXTERNAL, external, known.external_jpeg),
     ):
-        jpeg = stated or measure_quality([slide.patches[len(slide.patches) // 2] for slide in slides if len(slide.patches)])
+        jpeg = stated or measure_quality(
+            [slide.patches[len(slide.patches) // 2] for slide in slides if len(slide.patches)]
+        )
         if jpeg is None:
             return _not_applied(
                 COMPRESSION,
@@ -442,9 +444,9 @@ def _compression(
     )
 
 
-def _rendered(slides: Sequence[SlideSample], side: str, rendering: Rendering, names: Sequence[str]) -> Iterable[
-    tuple[str, list[Bytes]]
-]:
+def _rendered(
+    slides: Sequence[SlideSample], side: str, rendering: Rendering, names: Sequence[str]
+) -> Iterable[tuple[str, list[Bytes]]]:
     share = rendering.field_share(side, names)
     size = slides[0].patches.shape[1]
     window = middle(size, share).window
@@ -488,7 +490,9 @@ def _sharpness(
     index = [np.array([[blur_index(row)] for row in side]) for side in sides]
     left = float(index[1].mean() - index[0].mean())
     sigma = math.sqrt(abs(left))
-    stated = f"external patches are {'blurrier' if left > 0 else 'sharper'} by a blur of about {sigma:.2f} pixels"
+    stated = (
+        f"external patches are {'blurrier' if left > 0 else 'sharper'} by a blur of about {sigma:.2f} pixels"
+    )
     if not _differs(index[0], index[1], LEVEL)[0]:
         return _not_applied(SHARPNESS, f"{stated}, no more than patients differ by")
     if sigma < LEAST_BLUR_PX:
@@ -533,9 +537,7 @@ def _stain(
     differs = _differs(sides[0], sides[1], LEVEL / len(moved)) & (np.abs(moved) >= least)
     h, e = np.exp(moved[6:])
     inside, outside = (_mean_fit(mean) for mean in means)
-    turn = [
-        _degrees(getattr(outside, name), getattr(inside, name)) for name in ("haematoxylin", "eosin")
-    ]
+    turn = [_degrees(getattr(outside, name), getattr(inside, name)) for name in ("haematoxylin", "eosin")]
     stated = (
         f"external haematoxylin is turned by {turn[0]:.1f} degrees and {h:.2f} times as strong, eosin by {turn[1]:.1f} degrees "
         f"and {e:.2f} times"
@@ -584,4 +586,3 @@ def describe(rendering: Rendering) -> list[str]:
         The sentences.
     """
     return [f"{one.name}: {one.what}" for one in rendering.interventions]
-
