@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -110,7 +111,7 @@ def features(patch):
     power = np.abs(np.fft.rfft2(green * np.outer(*[np.hanning(SIZE)] * 2))) ** 2
     radius = np.hypot(np.fft.fftfreq(SIZE)[:, None], np.fft.rfftfreq(SIZE)[None])
     edges = np.geomspace(0.02, 0.25, 8)
-    bands = [np.log(power[(radius >= a) & (radius < b)].mean() + 1e-9) for a, b in zip(edges, edges[1:])]
+    bands = [np.log(power[(radius >= a) & (radius < b)].mean() + 1e-9) for a, b in pairwise(edges)]
     colour = density.reshape(-1, 3)
     chroma = patch[..., 0].astype(np.float64) - patch[..., 2]
     step = [np.log(np.abs(np.diff(chroma, axis=axis)).mean() + 0.1) for axis in (0, 1)]

@@ -591,3 +591,56 @@ def rendering_key(parts: Sequence[Any]) -> str:
         64
     """
     return hashlib.sha256(json.dumps(list(parts), sort_keys=True, default=str).encode()).hexdigest()
+
+
+def predict_versions(
+    folder: RenderedFolder,
+    model: Callable[[Bytes], npt.ArrayLike],
+    out: str | Path,
+    *,
+    name: str = "model",
+    batch: int = 64,
+    progress: Report | None = None,
+) -> Path:
+    """Let a Python function predict every version; versions that are there already are left as they are.
+
+    Args:
+        folder: The rendered patches.
+        model: Takes uint8 [patches, size, size, 3], returns probabilities [patches] or [patches, size, size].
+        out: The folder of predictions.
+        name: The name of the model.
+        batch: Patches per call.
+        progress: Called with a step, how many patches are done, and how many there are.
+
+    Returns:
+        The folder of the model.
+
+    Raises:
+        UserError: The name cannot be a folder's, or the model returns another number of values.
+    """
+    if not is_plain_name(name):
+        raise UserError(
+            f"'{printable(name)}' is no name for a model", fix="Use letters, digits, and . _ - only."
+        )
+    place = Path(out) / name
+    total = sum(len(folder.rows[one.side]) for one in folder.versions)
+    done = 0
+    for version in folder.versions:
+        target = place / f"{version.name}.npy"
+        pixels = folder.pixels(version)
+        if not target.is_file():
+            parts = []
+            for begin in range(0, len(pixels), batch):
+                part = np.asarray(model(np.array(pixels[begin : begin + batch])))
+                if len(part) != len(pixels[begin : begin + batch]):
+                    raise UserError(
+                        f"the model returned {len(part)} values for {len(pixels[begin : begin + batch])} patches",
+                        fix="Return one number, or one array of the patch's size, per patch.",
+                    )
+                parts.append(part if part.dtype == np.bool_ else part.astype(np.float32))
+                if progress is not None:
+                    progress("predicting patches", done + begin + len(part), total)
+            with replacing(target) as temporary, temporary.open("wb") as file:
+                np.save(file, np.concatenate(parts))
+        done += len(pixels)
+    return place

@@ -16,6 +16,7 @@ from elsewhere.files import write_bytes
 from elsewhere.privacy import Redactor
 from elsewhere.report.generalise import sections as domains
 from elsewhere.report.generalise.figures import generalise_figures
+from elsewhere.report.generalise.shift import divided_drop, shift_figures
 from elsewhere.report.leaderboard import curves, lesions
 from elsewhere.report.leaderboard import sections as many
 from elsewhere.report.leaderboard.figures import leaderboard_figures
@@ -59,6 +60,7 @@ _ORDER = (
     domains.by_fold,
     domains.operating_points,
     domains.model_ensembles,
+    divided_drop,
     readers.reader_study,
     readers.reader_panel,
     readers.reader_variance,
@@ -86,6 +88,7 @@ def figure_specs(summary: Mapping[str, Any] | Prepared) -> dict[str, FigureSpec]
             *result_figures(data),
             *leaderboard_figures(data),
             *generalise_figures(data),
+            *shift_figures(data),
             *reader_figures(data),
         )
     }

@@ -30,6 +30,8 @@ CAUTION = (
     "The parts describe what rendering the same patches otherwise gives back. With real slides they are no proof of a cause: a "
     "rendering is an approximation, and laboratories differ in more than it knows."
 )
+KINDS = (DROP, PART, ALONE, ALL, LEFT)
+"""The quantities of a table, in its order."""
 _BLOCK = 64
 BoolArray = npt.NDArray[np.bool_]
 
@@ -421,7 +423,7 @@ def _rows(
             }
             for name in skipped
         ]
-    return rows
+    return sorted(rows, key=lambda row: (scores.models.index(row["model"]), KINDS.index(row["quantity"])))
 
 
 def _plain(value: Any) -> float | None:
@@ -545,7 +547,3 @@ def _methods(folder: RenderedFolder, options: ShiftOptions) -> str:
             f"Analysis: Elsewhere {__version__}.",
         )
     )
-
-
-KINDS = (DROP, PART, ALONE, ALL, LEFT)
-"""The quantities of a table, in its order."""
