@@ -7,6 +7,7 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 
 from elsewhere.inputs.rendering.compression import JpegQuality, compress
 from elsewhere.phantom.slides.centres import BASE, centre_at, shift_from
@@ -119,15 +120,72 @@ def features(patch):
 
 
 class TextureModel:
-    """Quadratic discriminant analysis of colour and texture, fitted on internal patches: sure of itself, and fragile."""
+    """Quadratic discriminant analysis of colour and texture, fitted on internal patches: sure of itself, and fragile.
 
-    def __init__(self, patches, labels):
+    Without colour it reads the bands of the spectrum alone.
+    """
+
+    def __init__(self, patches, labels, *, colour=True):
         from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
+        self.columns = slice(None) if colour else slice(6, 13)
         self.fitted = make_pipeline(StandardScaler(), QuadraticDiscriminantAnalysis(reg_param=0.1))
-        self.fitted.fit(np.array([features(one) for one in patches]), labels)
+        self.fitted.fit(self._values(patches), labels)
+
+    def _values(self, patches):
+        return np.array([features(one) for one in patches])[:, self.columns]
 
     def __call__(self, patches):
-        return self.fitted.predict_proba(np.array([features(one) for one in patches]))[:, 1]
+        return self.fitted.predict_proba(self._values(patches))[:, 1]
+
+
+@dataclass(frozen=True)
+class PlantedWorld:
+    """One difference between two laboratories, and a model that suffers from it."""
+
+    name: str
+    part: str
+    internal: Laboratory = Laboratory()
+    external: Laboratory = Laboratory()
+    colour: bool = True
+
+
+WORLDS = (
+    PlantedWorld("another stain", "stain", external=Laboratory(stain=1)),
+    PlantedWorld("a blurrier scanner", "sharpness", external=Laboratory(blur_um=0.9)),
+    PlantedWorld("a sharper scanner", "sharpness", internal=Laboratory(blur_um=0.9), colour=False),
+    PlantedWorld("stronger compression", "compression", external=Laboratory(quality=10)),
+    PlantedWorld("a finer scale", "scale", external=Laboratory(mpp=0.3), colour=False),
+)
+
+
+def arrays(world, folder, *, patients=6, per_slide=8, seed=1):
+    """Write both laboratories' patches as `slides rerender` reads them; the same tissue, other patients' names."""
+    folder.mkdir(parents=True)
+    sides = [
+        draw(one, patients=patients, per_slide=per_slide, seed=seed)
+        for one in (world.internal, world.external)
+    ]
+    np.save(folder / "pixels.npy", np.concatenate([one.pixels for one in sides]))
+    np.save(folder / "truth.npy", np.concatenate([one.truth for one in sides]))
+    rows = [
+        pd.DataFrame(
+            {
+                "case_id": [f"{word}-{name}" for name in one.slides],
+                "patient_id": [f"{word}-{name}" for name in one.patients],
+                "domain": word,
+                "mpp": one.mpp,
+            }
+        )
+        for word, one in zip(("ID", "OOD"), sides, strict=True)
+    ]
+    pd.concat(rows).to_csv(folder / "patches.csv", index=False)
+    return folder
+
+
+def model_of(world, *, patients=8, per_slide=20, seed=101):
+    """Fit the world's model on other internal slides."""
+    training = draw(world.internal, patients=patients, per_slide=per_slide, seed=seed)
+    return TextureModel(training.pixels, training.labels, colour=world.colour)

@@ -514,13 +514,14 @@ def _counts(folder: RenderedFolder, scores: ShiftScores) -> dict[str, int]:
 
 def _warnings(folder: RenderedFolder, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     made = []
+    labels = {one.name: one.label for one in (DICE, SENSITIVITY, FPR, BRIER)}
     for metric in dict.fromkeys(str(row["metric"]) for row in rows):
         drops = [row for row in rows if row["metric"] == metric and row["quantity"] == DROP]
         none = [str(row["model"]) for row in drops if row["lo"] is None or row["lo"] <= 0]
         if none:
             listed = ", ".join(none[:5]) + (f" and {len(none) - 5} more" if len(none) > 5 else "")
             made.append(
-                f"{metric}: the drop itself is not reliably above 0, so that its parts have no shares: {listed}."
+                f"{labels[metric]}: the drop itself is not reliably above 0, so that its parts have no shares: {listed}."
             )
     share = min(folder.rendering.field_share(side) for side in SIDES)
     if share < 1:

@@ -74,7 +74,7 @@ def radial_spectrum(patches: Iterable[npt.ArrayLike]) -> Floats:
     radial = np.bincount(ring[inside], (total * weight)[inside], RINGS) / counted
     if not (radial > 0).all():
         return np.full(RINGS, np.nan)
-    return np.log(radial)
+    return np.asarray(np.log(radial), dtype=np.float64)
 
 
 def ring_frequencies() -> Floats:

@@ -25,7 +25,7 @@ _DIRECTIONS = {
 def _parts(data: Prepared) -> tuple[list[Row], list[tuple[str, str]], list[str]]:
     """The rows, the metrics with their labels, and the models."""
     part = data.part("shift")
-    rows = [row for row in part.get("rows") or [] if isinstance(row, dict)]
+    rows: list[Row] = [row for row in part.get("rows") or [] if isinstance(row, dict)]
     labels = {
         str(one.get("name")): str(one.get("label"))
         for one in part.get("metrics") or []
@@ -104,7 +104,9 @@ def divided_drop(data: Prepared, specs: Specs) -> Section | None:
         drawn = [found for found in (picture(specs, name) for name in names) if found]
         if drawn:
             blocks.append(Pair(pictures=drawn))
-        blocks.append(_table(part, rows, metric, label, models))
+        blocks.append(_table(rows, metric, label, models))
+        more = _alone(rows, metric, label, models)
+        blocks.append(Fold(summary=more.caption, blocks=[more]))
     if part.get("standardised"):
         blocks.append(_standardised(part, dict(metrics)))
     blocks.append(Fold(summary="The means of every version", blocks=[_versions(part, dict(metrics))]))
@@ -151,42 +153,60 @@ def _share(row: Row) -> Cell:
     if share is None:
         return text("")
     lo, hi = as_float(row.get("share_lo")), as_float(row.get("share_hi"))
-    ends = "" if lo is None or hi is None else f"[{100 * lo:.0f}, {100 * hi:.0f}]"
-    return text(f"{100 * share:.0f} %", sub=ends, kind="number")
+    ends = "" if lo is None or hi is None else f"[{100 * lo:.0f}, {100 * hi:.0f}]".replace("-", MINUS)
+    return text(f"{100 * share:.0f} %".replace("-", MINUS), sub=ends, kind="number")
 
 
 def _value(row: Row) -> Cell:
     return estimate({"value": row.get("value"), "lo": row.get("lo"), "hi": row.get("hi")}, sign=True)
 
 
-def _table(part: Row, rows: list[Row], metric: str, label: str, models: list[str]) -> Table:
+def _table(rows: list[Row], metric: str, label: str, models: list[str]) -> Table:
     body = []
     for model in models:
-        alone = {str(row.get("intervention")): row for row in _of(rows, metric, model, "alone")}
         for row in _of(rows, metric, model, "drop", "part", "all", "left over"):
-            other = alone.get(str(row.get("intervention")))
             skipped = row.get("direction") == NOT_APPLIED
-            lo, hi = as_float(row.get("bootstrap_lo")), as_float(row.get("bootstrap_hi"))
-            boot = (
-                "" if lo is None or hi is None or skipped else f"{lo:+.3f} to {hi:+.3f}".replace("-", MINUS)
-            )
             body.append(
                 [
                     text(_label(row), sub=model if len(models) > 1 else ""),
                     text(NOT_APPLIED) if skipped else _value(row),
                     text("") if skipped or row.get("quantity") == "drop" else _share(row),
-                    text("") if other is None or row.get("quantity") != "part" else _value(other),
-                    text(boot, kind="number"),
                 ]
             )
     return Table(
         name=f"shift-{metric}",
         caption=label,
-        columns=["", "Value", "Share of the drop", "Alone", "Bootstrap"],
+        columns=["", "Value", "Share of the drop"],
         rows=body,
         stacked=True,
-        note="Above 0: worse externally (drop, left over), or given back by the intervention. Alone: with no other intervention. Left "
-        "over: tissue, case mix, annotation, and what cannot be rendered. No shares where the drop is not reliably above 0.",
+        note="Above 0: worse externally (drop, left over), or given back by the intervention. Left over: tissue, case mix, "
+        "annotation, and what cannot be rendered. No shares where the drop is not reliably above 0.",
+    )
+
+
+def _alone(rows: list[Row], metric: str, label: str, models: list[str]) -> Table:
+    body = []
+    for model in models:
+        alone = {str(row.get("intervention")): row for row in _of(rows, metric, model, "alone")}
+        for row in _of(rows, metric, model, "drop", "part", "all", "left over"):
+            if row.get("direction") == NOT_APPLIED:
+                continue
+            other = alone.get(str(row.get("intervention"))) if row.get("quantity") == "part" else None
+            lo, hi = as_float(row.get("bootstrap_lo")), as_float(row.get("bootstrap_hi"))
+            boot = "" if lo is None or hi is None else f"{lo:+.3f} to {hi:+.3f}".replace("-", MINUS)
+            body.append(
+                [
+                    text(_label(row), sub=model if len(models) > 1 else ""),
+                    text("") if other is None else _value(other),
+                    text(boot, kind="number"),
+                ]
+            )
+    return Table(
+        name=f"shift-{metric}-alone",
+        caption=f"{label}: each intervention alone, and the bootstrap",
+        columns=["", "Alone", "Bootstrap"],
+        rows=body,
+        note="Alone: with no other intervention. Bootstrap: percentile intervals over patients of the values above.",
     )
 
 
