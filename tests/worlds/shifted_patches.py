@@ -15,6 +15,7 @@ from elsewhere.phantom.slides.drawing import Drawing
 from elsewhere.phantom.slides.patients import World
 
 SIZE = 128
+STEP = 8
 STAIN_CENTRE = 4
 """Its stain differs from the base centre's in colour and strength; no stain here is a power of another one."""
 
@@ -64,25 +65,26 @@ def _specs(patients, seed, laboratory):
 
 @cache
 def _places(patients, seed, per_slide):
-    """Middles of patches in microns, per slide: as many with tumour alone as without any."""
+    """Middles of patches in microns, per slide: as many with tumour alone as with tissue without any."""
     made = []
     for spec in _specs(patients, seed, Laboratory()):
         drawing = Drawing(spec)
         rng = np.random.default_rng([seed, spec.member])
-        wanted = {True: per_slide, False: per_slide}
-        width, height = drawing.size_px
+        width, height = (edge // STEP for edge in drawing.size_px)
+        truth = drawing.truth(0, 0, width, height, reduction=STEP)
+        white = drawing.region(0, 0, width, height, reduction=STEP).min(axis=2) > 190
+        side = SIZE // STEP
         found = []
-        for _ in range(4000):
-            if not any(wanted.values()):
-                break
-            x, y = (int(rng.integers(0, edge - SIZE)) for edge in (width, height))
-            share = drawing.truth(x, y, SIZE, SIZE).mean()
-            if 0 < share < 1 or not wanted[bool(share)] or drawing.is_blank(x, y, SIZE, SIZE):
-                continue
-            if not share and drawing.region(x + 48, y + 48, 32, 32).min(axis=2).mean() > 190:
-                continue
-            wanted[bool(share)] -= 1
-            found.append(((x + SIZE / 2) * spec.mpp, (y + SIZE / 2) * spec.mpp))
+        for sick in (True, False):
+            fits = []
+            for y in range(0, height - side, side // 2):
+                for x in range(0, width - side, side // 2):
+                    window = slice(y, y + side), slice(x, x + side)
+                    inside = truth[window].all() if sick else not truth[window].any()
+                    if inside and white[window].mean() < 0.4:
+                        fits.append(((x + side / 2) * STEP * spec.mpp, (y + side / 2) * STEP * spec.mpp))
+            chosen = rng.choice(len(fits), min(per_slide, len(fits)), replace=False) if fits else []
+            found += [fits[at] for at in sorted(chosen)]
         made.append(found)
     return made
 
@@ -153,8 +155,8 @@ class PlantedWorld:
 
 
 WORLDS = (
-    PlantedWorld("another stain", "stain", external=Laboratory(stain=1)),
-    PlantedWorld("a blurrier scanner", "sharpness", external=Laboratory(blur_um=0.9)),
+    PlantedWorld("another stain", "stain", external=Laboratory(stain=1.5), colour=False),
+    PlantedWorld("a blurrier scanner", "sharpness", external=Laboratory(blur_um=1.2), colour=False),
     PlantedWorld("a sharper scanner", "sharpness", internal=Laboratory(blur_um=0.9), colour=False),
     PlantedWorld("stronger compression", "compression", external=Laboratory(quality=10)),
     PlantedWorld("a finer scale", "scale", external=Laboratory(mpp=0.3), colour=False),

@@ -31,7 +31,6 @@ from elsewhere.inputs.rendering.sharpness import (
 )
 from elsewhere.inputs.stain import macenko
 from elsewhere.inputs.stain.fits import StainFit, check_fit, fit_from_dict
-from elsewhere.inputs.stain.normalise import fit_slide
 from elsewhere.inputs.stain.optical_density import Bytes
 
 SCALE, STAIN, SHARPNESS, COMPRESSION = "scale", "stain", "sharpness", "compression"
@@ -555,8 +554,8 @@ def _stain(
 
 
 def _fit_values(patches: Sequence[Bytes]) -> Floats:
-    fit = fit_slide(patches)
-    if not isinstance(fit, StainFit) or not fit.is_fitted or min(fit.concentrations) <= 0:
+    fit = macenko.fit(np.stack(patches))
+    if not fit.is_fitted or min(fit.concentrations) <= 0:
         return np.full(8, np.nan)
     return np.array([*fit.haematoxylin, *fit.eosin, *np.log(fit.concentrations)])
 

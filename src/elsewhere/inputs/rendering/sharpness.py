@@ -176,7 +176,7 @@ def _window(height: int, width: int) -> Floats:
 
 @lru_cache(maxsize=8)
 def _response(height: int, width: int, gain: tuple[float, ...], ratio: float) -> npt.NDArray[np.float32]:
-    radius = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :]) / ratio
+    radius = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :]) * ratio
     made = np.interp(radius, ring_frequencies(), gain)
     made[0, 0] = 1.0
     return made.astype(np.float32)
