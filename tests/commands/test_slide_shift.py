@@ -28,7 +28,9 @@ def patches(tmp_path_factory):
     for word in ("ID", "OOD"):
         for patient in range(4):
             for number in range(6):
-                cells = np.kron(rng.gamma([1.2, 2.0], [0.8, 0.3], (SIZE // 4, SIZE // 4, 2)), np.ones((4, 4, 1)))
+                cells = np.kron(
+                    rng.gamma([1.2, 2.0], [0.8, 0.3], (SIZE // 4, SIZE // 4, 2)), np.ones((4, 4, 1))
+                )
                 cells *= 1.0 if word == "ID" else 0.45
                 cells *= 1 + 0.05 * patient
                 made = 245 * np.exp(-cells @ stains) + rng.normal(0, 2, (SIZE, SIZE, 1))
@@ -118,7 +120,11 @@ def test_equal_predictions_in_three_kinds_of_numbers_give_equal_answers(run, ren
         assert done.code == 0, done.said
         return [r for r in json.loads(done.out)["shift"]["rows"] if r["metric"] != "brier"]
 
-    kinds = (lambda _, v: v > 0.5, lambda _, v: (v > 0.5).astype(np.uint8), lambda _, v: (v > 0.5).astype(np.uint8) * 255)
+    kinds = (
+        lambda _, v: v > 0.5,
+        lambda _, v: (v > 0.5).astype(np.uint8),
+        lambda _, v: (v > 0.5).astype(np.uint8) * 255,
+    )
     first, second, third = (rows(f"kind{at}", change) for at, change in enumerate(kinds))
     assert first == second == third
 
@@ -168,7 +174,10 @@ def test_folders_that_hold_nothing_are_refused(run, rendered, patches, tmp_path)
     (tmp_path / "empty").mkdir()
     assert "no predictions were found" in run("slides", "shift", rendered, tmp_path / "empty").said
     assert "no rendered patches" in run("slides", "shift", patches, tmp_path / "empty").said
-    assert "there is no pixels.npy" in run("slides", "rerender", tmp_path / "empty", "--out", tmp_path / "x").said
+    assert (
+        "there is no pixels.npy"
+        in run("slides", "rerender", tmp_path / "empty", "--out", tmp_path / "x").said
+    )
     done = run("slides", "rerender", patches, "--out", patches, "--id", "site=id")
     assert done.code == 64 and "holds other things" in done.said
     done = run("slides", "rerender", patches, "--out", tmp_path / "x")
@@ -241,8 +250,12 @@ def test_patches_of_a_store_are_rendered(run, tmp_path):
             )  # fmt: skip
     rows += [{**rows[0], "i": 900}]
     pack(slides, tmp_path / "store", SPEC_32)
-    write_patch_table(typed_rows(pd.DataFrame(rows)[list(COLUMNS)]), tmp_path / "patches.parquet", provenance={})
-    done = run("slides", "rerender", tmp_path / "store", tmp_path / "patches.parquet", "--out", tmp_path / "out")
+    write_patch_table(
+        typed_rows(pd.DataFrame(rows)[list(COLUMNS)]), tmp_path / "patches.parquet", provenance={}
+    )
+    done = run(
+        "slides", "rerender", tmp_path / "store", tmp_path / "patches.parquet", "--out", tmp_path / "out"
+    )
     assert done.code == 0, done.said
     assert "1 patches of the table are not in the store" in done.out
     folder = open_rendered(tmp_path / "out")

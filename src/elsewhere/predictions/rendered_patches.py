@@ -422,6 +422,7 @@ class PredictedVersions:
         fold: The fold; empty where there is one.
         arrays: One array per version, mapped: [patches] or [patches, size, size].
         values: What they hold: "probability", "bytes" or "mask".
+        scalar: Whether there is one number per patch, and not one per pixel.
     """
 
     model: str

@@ -71,10 +71,11 @@ def radial_spectrum(patches: Iterable[npt.ArrayLike]) -> Floats:
     ring, weight = _rings(size[0], size[1])
     inside = ring >= 0
     counted = np.bincount(ring[inside], weight[inside], RINGS)
-    radial = np.bincount(ring[inside], (total * weight)[inside], RINGS) / counted
+    radial: Floats = np.bincount(ring[inside], (total * weight)[inside], RINGS) / counted
     if not (radial > 0).all():
         return np.full(RINGS, np.nan)
-    return np.asarray(np.log(radial), dtype=np.float64)
+    logs: Floats = np.log(radial)
+    return logs
 
 
 def ring_frequencies() -> Floats:
@@ -87,7 +88,7 @@ def ring_frequencies() -> Floats:
         >>> ring_frequencies()[[0, -1]].tolist()
         [0.01, 0.49]
     """
-    return (np.arange(RINGS) + 0.5) * (0.5 / RINGS)
+    return np.asarray((np.arange(RINGS) + 0.5) * (0.5 / RINGS), dtype=np.float64)
 
 
 def blur_index(spectrum: Floats) -> float:
