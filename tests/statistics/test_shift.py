@@ -1,4 +1,4 @@
-"""A drop divided over interventions: it adds up, it is the mean over all orders, and its intervals cover."""
+"""A drop divided over interventions: it adds up, it is the mean over all orders, and its intervals cover (LN-22)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worlds with one planted shift: the decomposition finds it, and nothing else (must show of the shift decomposition)."""
+"""Worlds with one planted shift: the decomposition finds it, and nothing else (LN-22)."""
 
 from __future__ import annotations
 

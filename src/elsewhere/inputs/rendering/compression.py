@@ -102,8 +102,8 @@ def measure_quality(patches: Sequence[npt.ArrayLike]) -> JpegQuality | None:
 
     Example:
         >>> rng = np.random.default_rng(3)
-        >>> cells = np.kron(rng.integers(60, 220, (32, 32, 1)), np.ones((4, 4, 3)))
-        >>> fine = np.clip(cells + rng.normal(0, 4, cells.shape), 0, 255).astype(np.uint8)
+        >>> cells = np.kron(rng.integers(90, 200, (32, 32, 1)), np.ones((4, 4, 3)))
+        >>> fine = np.clip(cells + rng.normal(0, 6, (128, 128, 1)), 0, 255).astype(np.uint8)
         >>> measure_quality([compress(fine, JpegQuality(quality=62))]), measure_quality([fine])
         (JpegQuality(quality=62, subsampled=True), None)
     """
@@ -117,7 +117,9 @@ def measure_quality(patches: Sequence[npt.ArrayLike]) -> JpegQuality | None:
     for at in range(_REACH, len(errors) - _REACH):
         around = np.r_[errors[at - _REACH : at], errors[at + 1 : at + 1 + _REACH]]
         if (errors[at] + _FLOOR) / (np.median(around) + _FLOOR) < _DIP:
-            return JpegQuality(quality=LOWEST + at)
+            # a neighbour has nearly the same steps and falls as well: the lowest of them is the true one
+            best = at + int(np.argmin(errors[at : at + _REACH]))
+            return JpegQuality(quality=LOWEST + best)
     return None
 
 
