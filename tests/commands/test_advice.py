@@ -75,6 +75,8 @@ SHOWN_BY = {
     "commands/phantom_detections": ("phantom detections",),
     "commands/phantom_slides": ("phantom slides",),
     "commands/phantom": ("phantom mri", "phantom ultrasound", "phantom tomosynthesis"),
+    "commands/slide_masks": ("slides stage", "slides recompose"),
+    "commands/slide_outlines": ("slides outline",),
     "commands/study_report": ("run",),
     "commands/listing": ("protocols", "metrics", "readers", "recipes"),
     "files/": ("score", "summarise", "accept", "rank", "merge", "compare", "cohort read", "equivalence"),
@@ -86,6 +88,8 @@ SHOWN_BY = {
     "commands/slide_stain": ("slides stain",),
     "commands/slide_rerender": ("slides rerender",),
     "commands/slide_shift": ("slides shift",),
+    "commands/slide_training/whole_slides": ("slides segment",),
+    "commands/slide_training/": ("slides train",),
     "commands/": "its own",
     "results": ("compare", "rank", "report", "diff", "equivalence", "summarise"),
     "study/kept_models": ("models", "predict"),
@@ -94,6 +98,8 @@ SHOWN_BY = {
     "study/analysis_ids": ("run",),
     "study/": ("run",),
     "engine/": ("run",),
+    "training/patches/": ("slides train",),
+    "networks/segmenters/": ("slides train",),
     "training/": ("run",),
     "explain/": ("explain",),
     "inputs/patches/": ("slides pack",),
@@ -112,6 +118,8 @@ ONLY_WITH = {
     ("scoring/prepared", "--resample"),  # the same for --resample
     ("predictions/units", "--unit"),  # the same for --unit
     ("analysis/result/inputs", "--matching"),  # the same for --matching
+    ("commands/slide_masks", "--downsample"),  # of `slides stage`
+    ("commands/slide_masks", "--patch"),  # of `slides recompose`
     ("commands/predict", "--export"),  # raised by `models --export`
     ("commands/slide_store", "--set-aside"),  # of `slides verify`, in the same file
     ("commands/plan", "--import"),  # of the `run` that the line prints
@@ -144,18 +152,22 @@ def options_of() -> dict[str, frozenset[str]]:
     return found
 
 
+@cache
 def texts_in(path):
-    """String literals that are no docstrings, f-strings with X for what is filled in."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    inside = {id(v) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) for v in ast.walk(n)} - {
-        id(n) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr)
-    }
+    """String literals that are no docstrings, f-strings with X for what is filled in: of each its line and its text."""
+    return tuple(_texts_in(path))
+
+
+def _texts_in(path):
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    joined = [n for n in nodes if isinstance(n, ast.JoinedStr)]
+    inside = {id(v) for n in joined for v in ast.walk(n)} - {id(n) for n in joined}
     docs = {
         id(n.body[0].value)
-        for n in ast.walk(tree)
+        for n in nodes
         if getattr(n, "body", None) and isinstance(n.body, list) and isinstance(n.body[0], ast.Expr)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if id(node) in inside or id(node) in docs:
             continue
         if isinstance(node, ast.JoinedStr):

@@ -12,10 +12,16 @@ from PIL import Image
 
 from elsewhere.errors import UserError
 from elsewhere.predictions import ReadOptions
+from elsewhere.predictions.slide_masks import SlideGeometry, open_slide_mask
 from elsewhere.predictions.slides import read_slides
-from elsewhere.scoring.slides.cases import read_slide_mask
+from worlds import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")
+
+
+def read_mask(file):
+    with open_slide_mask(file, SlideGeometry(mpp=0.25)) as mask:
+        return np.concatenate(list(mask.strips()))
 
 
 def picture(kind: str) -> bytes:
@@ -50,17 +56,47 @@ def mutations(draw, content: bytes):
     return bytes(data)
 
 
+def tiled(folder):
+    """A pyramid with scale, offset and description, as Elsewhere writes it."""
+    from elsewhere.inputs.slides.annotations import MaskGrid, write_strips
+
+    grid = MaskGrid(columns=1100, rows=600, pixel_um=0.5, offset_px=(8.0, 16.0), probability=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 110)).repeat(10, 0).repeat(10, 1).astype(np.uint8)
+    return write_strips(folder / "seed.tif", [pixels], grid).read_bytes()
+
+
+def test_a_mutated_pyramid_is_read_or_refused(tmp_path):
+    pytest.importorskip("tifffile", reason="needs the extra 'slides'")
+    content = tiled(tmp_path)
+
+    @settings(
+        max_examples=examples(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
+    @given(mutations(content[:1200]), st.booleans())
+    def throw(head, whole):
+        file = tmp_path / "case.tif"
+        file.write_bytes(head + (content[1200:] if whole else b""))
+        try:
+            read_mask(file)
+        except UserError as refused:
+            assert "case" in str(refused)
+
+    throw()
+
+
 @pytest.mark.parametrize("ending", SEEDS)
 def test_a_mutated_mask_is_read_or_refused(ending, tmp_path_factory):
     folder = tmp_path_factory.mktemp("masks")
 
-    @settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples(120), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
     @given(mutations(SEEDS[ending]))
     def throw(content):
         file = folder / f"case{ending}"
         file.write_bytes(content)
         try:
-            read_slide_mask(file)
+            read_mask(file)
         except UserError as refused:
             assert "case" in str(refused)
 
@@ -72,7 +108,9 @@ def test_a_mutated_mask_is_read_or_refused(ending, tmp_path_factory):
 def test_a_mutated_slide_table_is_read_or_refused(seed, on_invalid, tmp_path_factory):
     file = tmp_path_factory.mktemp("slides") / "said.csv"
 
-    @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples(80), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
     @given(mutations(seed))
     def throw(content):
         file.write_bytes(content)
@@ -88,4 +126,27 @@ def test_the_unmutated_files_are_read(tmp_path):
     for ending, content in SEEDS.items():
         file = tmp_path / f"case{ending}"
         file.write_bytes(content)
-        assert read_slide_mask(file).any()
+        assert read_mask(file).any()
+
+
+def test_a_mutated_array_of_patches_is_read_or_refused(tmp_path):
+    pytest.importorskip("tifffile", reason="needs the extra 'slides'")
+    from elsewhere.commands.slide_masks import recompose_patches
+
+    (tmp_path / "patches.csv").write_text("i,j\n0,0\n1,0\n")
+    out = io.BytesIO()
+    np.save(out, np.random.default_rng(0).random((2, 16, 16)).astype(np.float16))
+
+    @settings(
+        max_examples=examples(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
+    @given(mutations(out.getvalue()[:160]))
+    def throw(head):
+        (tmp_path / "probabilities.npy").write_bytes(head + out.getvalue()[160:])
+        options = {"size_px": (64, 32), "mpp": 0.25, "patch": 16, "replace": True}
+        try:
+            recompose_patches(tmp_path, out=tmp_path / "m.tif", **options)
+        except UserError as refused:
+            assert str(refused)
+
+    throw()

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from elsewhere.scoring.slides.evaluator import class_averages
 from elsewhere.statistics.equivalence import study_margin
 
 HALF_DIGIT = 0.0005
@@ -119,3 +120,38 @@ def test_pooled_is_ruled_out(study):
         if not low - HALF_DIGIT <= row["p"] <= high + HALF_DIGIT:
             out_of_reach.append((row["clustering"], row["share"], row["kind"]))
     assert out_of_reach
+
+
+FIGURE_8 = {
+    "Generalizing": (0.909, 0.622),
+    "Generalizing (T&N)": (0.846, 0.767),
+    "Non-Generalizing (8)": (0.918, 0.495),
+}
+"""Sensitivity and specificity by Figure 8, macro and micro against ITC and negative."""
+POSITIVE, NEGATIVE, ITC = 105, 110, 22
+"""Test slides: macro and micro, negative, and with isolated tumour cells alone (LN-15)."""
+
+
+def averages(name, n_negative):
+    sensitivity, specificity = FIGURE_8[name]
+    tp, tn = sensitivity * POSITIVE, specificity * n_negative
+    return class_averages(tp, POSITIVE - tp, n_negative - tn, tn)
+
+
+@pytest.mark.parametrize("name", FIGURE_8)
+def test_the_printed_averages_leave_slides_of_isolated_cells_out(name, reference_dir):
+    """Tables 5 and 6 are class averages of 105 positive against 110 negative slides."""
+    printed = pd.read_csv(reference_dir / "lymph_nodes_ensembles.csv", index_col="ensemble").loc[name]
+    rates = averages(name, NEGATIVE)
+    assert rates["recall_mean"] == pytest.approx(printed["sensitivity"], abs=0.0015)
+    assert 1 - rates["recall_mean"] == pytest.approx(printed["one_minus_specificity"], abs=0.0015)
+    assert rates["precision_mean"] == pytest.approx(printed["precision"], abs=0.0015)
+    assert rates["f1_mean"] == pytest.approx(printed["f1"], abs=0.0015)
+
+
+def test_both_rules_for_isolated_cells_give_the_known_answers():
+    left_out, negative = averages("Generalizing", NEGATIVE), averages("Generalizing", NEGATIVE + ITC)
+    assert round(float(left_out["precision_mean"]), 3) == 0.787
+    assert round(float(left_out["f1_mean"]), 3) == 0.758
+    assert round(float(negative["precision_mean"]), 3) == 0.776
+    assert round(float(negative["f1_mean"]), 3) == 0.748

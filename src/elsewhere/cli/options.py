@@ -78,8 +78,9 @@ PicturesOpt = Annotated[
     bool,
     typer.Option(
         "--pictures",
-        help="Detection: show the hardest lesions and the highest false positives in their slices; the report then holds "
-        "parts of patients' images. The cohort names the volumes in its column `image`.",
+        help="Detection: show the hardest lesions and the highest false positives in their slices. Slides: show the worst, median "
+        "and best masks. The report then holds parts of patients' images, which the cohort names in its column `image` "
+        "(slides: `slide`).",
     ),
 ]
 PictureCountOpt = Annotated[
@@ -211,3 +212,23 @@ def show(result: Any, *, as_json: bool) -> int:
         else:
             print_text(result)
     return int(getattr(result, "exit_code", EXIT_OK))
+
+
+def width_and_height(text: str) -> tuple[int, int] | None:
+    """Read the size of a slide, such as 97792x221184.
+
+    Args:
+        text: What was given to --size; empty for nothing.
+
+    Returns:
+        Width and height; None for nothing.
+
+    Raises:
+        UserError: It is not two whole numbers.
+    """
+    if not text:
+        return None
+    parts = text.lower().replace(",", "x").split("x")
+    if len(parts) != 2 or not all(part.strip().isdecimal() and len(part.strip()) < 10 for part in parts):
+        raise UserError(f"--size is '{text}'", fix="Give width and height, such as --size 97792x221184.")
+    return int(parts[0]), int(parts[1])

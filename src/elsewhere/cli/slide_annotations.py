@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from elsewhere.cli.apps import app
-from elsewhere.cli.options import JsonOpt, pairs, show
-from elsewhere.errors import UserError
+from elsewhere.cli.options import JsonOpt, pairs, show, width_and_height
 
 
 @app.command("annotations", epilog="Example: elsewhere annotations tumor_001.xml --out tumor_001.geojson")
@@ -41,19 +40,10 @@ def slide_annotations(
     result = run(
         path,
         out=out,
-        size_px=_size(size),
+        size_px=width_and_height(size),
         mpp=mpp,
         downsample=downsample,
         groups=pairs(group, option="--group"),
         replace=replace,
     )
     return show(result, as_json=as_json)
-
-
-def _size(text: str) -> tuple[int, int] | None:
-    if not text:
-        return None
-    parts = text.lower().replace(",", "x").split("x")
-    if len(parts) != 2 or not all(part.strip().isdecimal() and len(part.strip()) < 10 for part in parts):
-        raise UserError(f"--size is '{text}'", fix="Give width and height, such as --size 97792x221184.")
-    return int(parts[0]), int(parts[1])

@@ -2,7 +2,8 @@
 
 A csv with `case_id, stage` (or CAMELYON17's own `patient, stage`, where rows of patients and of nodes stand
 in one file); a csv with `case_id, x, y, score`, or CAMELYON16's folder with one csv without header per slide
-(score, x, y in level-0 pixels); or a folder of mask files named by case id.
+(score, x, y in level-0 pixels); a folder of mask files named by case id; or a csv with `case_id, path` of mask files,
+and what they do not state themselves: `mpp`, `offset_x`, `offset_y`, `tumour`, `threshold`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pandas as pd
 
 from elsewhere.errors import UserError, name_rows
 from elsewhere.predictions.plain_files import files_inside
+from elsewhere.predictions.slide_masks import MASK_ENDINGS, MaskReading
 from elsewhere.predictions.stages import PATIENT_STAGES, STAGES, normalise_stage
 from elsewhere.predictions.table import Predictions, ReadOptions
 from elsewhere.tables import file_digest, read_table, to_number
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
 
 _ENDINGS = re.compile(r"\.(tif|tiff|svs|ndpi|mrxs|zip)$", re.IGNORECASE)
-_MASK_ENDINGS = (".png", ".tif", ".tiff")
+MASK_COLUMNS = ("mpp", "offset_x", "offset_y", "tumour", "threshold")
+"""What a table of masks may state of each file."""
 
 
 def without_ending(ids: pd.Series) -> pd.Series:
@@ -70,13 +73,20 @@ def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) 
         note_files(tables, inside=path)
         if tables:
             return _points_folder(path, tables, options)
-        masks, _ = files_inside(path, wanted=lambda file: file.suffix.lower() in _MASK_ENDINGS, deep=False)
+        masks, _ = files_inside(path, wanted=lambda file: file.suffix.lower() in MASK_ENDINGS, deep=False)
         note_files(masks, inside=path)
         if not masks:
             raise UserError(
                 "no prediction found in the folder",
                 where=str(path),
-                fix="Put `<case_id>.csv` (score, x, y) or `<case_id>.png`/`.tif` masks into it.",
+                fix="Put `<case_id>.csv` (score, x, y) or `<case_id>.tif`, `.png` or `.geojson` masks into it.",
+            )
+        stems = pd.Series([unquote(p.stem) for p in masks])
+        if stems.duplicated().any():
+            raise UserError(
+                f"{stems[stems.duplicated()].iloc[0]} has several masks in the folder",
+                where=str(path),
+                fix="Leave one mask per slide.",
             )
         table = pd.DataFrame({"case_id": [unquote(p.stem) for p in masks], "path": [str(p) for p in masks]})
         digest = _digest_of(masks)
@@ -111,13 +121,69 @@ def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) 
         )
     if table.empty:
         raise UserError("the table has a header but no rows", where=str(path), fix="Export it again.")
+    if "path" in table.columns:
+        return _masks(table, path)
     if "stage" not in table.columns:
         raise UserError(
-            "neither a stage nor points (x, y, score)",
+            "neither a stage, nor points (x, y, score), nor paths of masks",
             where=str(path),
-            fix="Give `case_id,stage`, or `case_id,x,y,score`, or a folder of masks.",
+            fix="Give `case_id,stage`, or `case_id,x,y,score`, or `case_id,path`, or a folder of masks.",
         )
     return _stages(table, path, options)
+
+
+def mask_reading(row: pd.Series) -> MaskReading:
+    """Return what a row of a table of masks states of its file.
+
+    Args:
+        row: A row of the predictions, with some of `MASK_COLUMNS`.
+
+    Returns:
+        How the file is to be read; what is empty in the row is left to the file.
+
+    Raises:
+        UserError: Only one of `offset_x` and `offset_y` is given.
+
+    Example:
+        >>> mask_reading(pd.Series({"case_id": "a", "path": "a.tif", "tumour": 2.0})).tumour
+        (2,)
+    """
+    given = {name: float(row[name]) for name in MASK_COLUMNS if name in row.index and pd.notna(row[name])}
+    if ("offset_x" in given) != ("offset_y" in given):
+        raise UserError(f"the mask of {row['case_id']} has one of offset_x and offset_y", fix="Give both.")
+    return MaskReading(
+        pixel_um=given.get("mpp"),
+        offset_px=(given["offset_x"], given["offset_y"]) if "offset_x" in given else None,
+        tumour=(int(given["tumour"]),) if "tumour" in given else None,
+        threshold=given.get("threshold"),
+    )
+
+
+def _masks(table: pd.DataFrame, path: Path) -> Predictions:
+    """A table of paths, absolute or relative to the table."""
+    named = table["path"].astype("string").fillna("").str.strip()
+    for name, empty in (("case_id", table["case_id"].fillna("") == ""), ("path", named == "")):
+        if empty.any():
+            rows = (empty.to_numpy().nonzero()[0] + 1).tolist()
+            raise UserError(f"empty {name}", where=f"{path}, rows {name_rows(rows)}")
+    repeated = table["case_id"].duplicated().to_numpy()
+    if repeated.any():
+        raise UserError(
+            f"{repeated.sum()} ids occur twice, for example {table['case_id'][repeated].iloc[0]}",
+            where=str(path),
+            fix="Give one mask per slide.",
+        )
+    files = [path.parent / name for name in named]
+    note_files(files, inside=path.parent)
+    out = pd.DataFrame({"case_id": table["case_id"], "path": [str(file) for file in files]})
+    for name in MASK_COLUMNS:
+        if name in table.columns:
+            out[name] = to_number(table[name], column=name, where=str(path), missing="nan")
+    content = hashlib.sha256(file_digest(path).encode())
+    content.update(_digest_of([file for file in files if file.is_file()]).encode())
+    return Predictions(
+        kind="slides", table=out, source=str(path), digest=content.hexdigest(), flow=_flow(len(out))
+    )
 
 
 def _digest_of(files: list[Path]) -> str:

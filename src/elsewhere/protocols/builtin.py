@@ -181,3 +181,34 @@ CAMELYON17 = add_protocol(
         notes=("Extra patients are ignored; a missing patient is an error.",),
     )
 )
+
+LYMPH_NODES = add_protocol(
+    Protocol(
+        name="lymph-nodes",
+        version="1.0",
+        title="Metastases in lymph nodes, staged on cells of 8 microns",
+        tasks=("slides",),
+        source="The lymph-node study, its Table 3 and Figure 8",
+        slides=SlideRules(stage_pixels="8um"),
+        notes=(
+            "Masks are reduced to cells of about 8 microns (16x down of 20x) before anything is computed.",
+            "Slides with isolated tumour cells alone count as negative; `lymph-nodes-tables` leaves them out.",
+        ),
+    )
+)
+
+LYMPH_NODES_TABLES = add_protocol(
+    Protocol(
+        name="lymph-nodes-tables",
+        version="1.0",
+        title="Metastases in lymph nodes, slides with isolated tumour cells left out",
+        tasks=("slides",),
+        source="The lymph-node study, its Tables 5 and 6",
+        slides=SlideRules(stage_pixels="8um", itc="left-out"),
+        notes=(
+            "Masks are reduced to cells of about 8 microns (16x down of 20x) before anything is computed.",
+            "Slides with isolated tumour cells alone are in neither class: sensitivity, specificity, precision and F1 "
+            "leave them out, as the study's tables do.",
+        ),
+    )
+)

@@ -216,6 +216,12 @@ class SlideRules:
         froc_drop_lowest_threshold: Whether the lowest threshold is dropped, as in the published script.
         missing_patient_is_error: Whether a submission without a stage for a patient is refused, as CAMELYON17
             refuses it; otherwise the patient counts as the worst stage.
+        itc: Whether slides with isolated tumour cells alone count as "negative" in sensitivity, specificity, precision
+            and F1, or are "left-out" of them.
+        stage_pixels: On which pixels masks are staged and compared: "own", those of the masks, or "8um", cells of about
+            8 microns (16x down of 20x).
+        boundary_um: How far from the annotated line pixels count as near it, in micrometres.
+        recall_edges_mm: Diameters at which lesions are divided for their recall, in mm, rising.
 
     Example:
         >>> SlideRules().macro_above_mm
@@ -233,6 +239,10 @@ class SlideRules:
     missing_patient_is_error: bool = field(default=False, metadata={"digest": True})
     # Every digest holds True here, the value that all protocols once had: the rule decides what is accepted,
     # and changes no score.
+    itc: Literal["negative", "left-out"] = field(default="negative", metadata=_LATER)
+    stage_pixels: Literal["own", "8um"] = field(default="own", metadata=_LATER)
+    boundary_um: float = field(default=37.5, metadata=_LATER)
+    recall_edges_mm: tuple[float, ...] = field(default=(0.2, 0.5, 1.0, 2.0, 5.0), metadata=_LATER)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,8 @@ _SHARES = (
     "surface_dice_1mm",
     "lesion_sensitivity",
     "slide_dice",
+    "slide_dice_within_line",
+    "slide_dice_beyond_line",
 )
 _NOT_NEGATIVE = (
     "nll",
@@ -42,6 +44,7 @@ _NOT_NEGATIVE = (
     "volume_prediction_ml",
     "false_components_per_case",
     "slide_false_positive_rate",
+    "slide_false_positive_rate_tissue",
 )
 _COUNTS = (
     "n_lesions",
@@ -55,6 +58,9 @@ _COUNTS = (
     "n_truth_components",
     "n_found_components",
     "n_prediction_components",
+    "n_objects",
+    "n_mask_lesions",
+    "n_mask_lesions_found",
 )
 _STAGES = {
     "stage_true": STAGES,

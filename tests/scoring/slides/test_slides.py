@@ -16,7 +16,8 @@ from elsewhere.predictions.slides import read_slides
 from elsewhere.protocols import SlideRules, protocols
 from elsewhere.scoring.slides import SlideTask
 from elsewhere.scoring.slides.evaluator import quadratic_kappa
-from elsewhere.scoring.slides.regions import find_regions, largest_feret_px, patient_stage, stage_of_extent
+from elsewhere.scoring.slides.objects import measure_objects
+from elsewhere.scoring.slides.regions import find_regions, patient_stage, stage_of_extent
 from elsewhere.scoring.task import ScoreOptions
 from elsewhere.statistics.bootstrap_weights import WeightStream
 
@@ -205,7 +206,7 @@ def test_equal_moments_axis_of_a_bar_and_its_true_extent():
     mask = np.zeros((30, 220), bool)
     mask[10:20, 10:210] = True
     assert find_regions(mask).major_axis_px.max() == pytest.approx(231, abs=0.5)
-    assert largest_feret_px(mask) == pytest.approx(np.hypot(200, 10))
+    assert measure_objects(mask).largest_feret_px() == pytest.approx(np.hypot(200, 10))
 
 
 def test_diagonal_neighbours_are_one_object():

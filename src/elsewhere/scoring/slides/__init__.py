@@ -1,15 +1,14 @@
 """Slides: the stage of each, the lesions in it, and the patient's pN stage (LN-14, LN-15, LN-17).
 
-Cohort columns: `stage` (negative, itc, micro, macro), `patient_stage` (pN...), `mask` (a truth mask
-file), `microns_per_pixel` (of level 0) and `mask_downsample` (of the mask file against level 0).
-Positive means macro or micro. Sensitivity and specificity are those of the positive class; the study's
+Cohort columns: `stage` (negative, itc, micro, macro), `patient_stage` (pN...), `mask` (a truth mask or outlines), its
+`mask_tumour` (the value that means tumour), `tissue_mask`, `microns_per_pixel`, `width_px` and `height_px` (of level 0) and
+`mask_downsample` (of a mask file that does not state its scale, against level 0). Positive means macro or micro. Sensitivity and specificity are those of the positive class; the study's
 table shows class averages, so these have names of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,27 +18,22 @@ import pandas as pd
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError, name_rows
 from elsewhere.predictions import Predictions, join_by_id
+from elsewhere.predictions.slide_masks import SlideGeometry, open_slide_mask
+from elsewhere.predictions.slides import mask_reading
 from elsewhere.predictions.stages import PATIENT_STAGES, STAGES, normalise_stage
 from elsewhere.protocols import Protocol, SlideRules
 from elsewhere.scoring.flow import participant_flow, step
+from elsewhere.scoring.slides.breakdown import recall_by_diameter, scores_by_stage
 from elsewhere.scoring.slides.cases import (
-    mask_downsample,
-    mask_pixel_um,
-    mask_scores,
+    froc_truth,
     point_events,
-    read_on_grid,
-    read_slide_mask,
-    stage_of_mask,
+    slide_geometries,
     truth_file,
+    truth_reading,
 )
 from elsewhere.scoring.slides.evaluator import SlideEvaluator, slide_metrics
-from elsewhere.scoring.slides.regions import (
-    evaluation_mask,
-    find_regions,
-    largest_feret_px,
-    patient_stage,
-    stage_of_extent,
-)
+from elsewhere.scoring.slides.from_masks import COUNTED, MEASURED, add_mask_scores, size_class_columns
+from elsewhere.scoring.slides.regions import patient_stage
 from elsewhere.scoring.stored import check_stored_points
 from elsewhere.scoring.task import Checked, ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.bootstrap_weights import WeightStream
@@ -174,7 +168,7 @@ class SlideTask(Task):
             warnings += list(join.warnings)
             extra = len(join.extra)
             status[join.row_of_case < 0] = "missing"
-            self._from_masks(cohort, cases, table, join.row_of_case, status, rules, options)
+            warnings += add_mask_scores(cohort, cases, table, join.row_of_case, status, rules, options)
         elif predictions.points is not None:
             ids = predictions.points["case_id"].astype("string").unique()
             join = join_by_id(
@@ -238,9 +232,13 @@ class SlideTask(Task):
         if "path" not in predictions.table.columns:
             return Checked()
         errors = []
-        for path in predictions.table["path"]:
+        for _, row in predictions.table.iterrows():
             try:
-                read_slide_mask(Path(str(path)))
+                with open_slide_mask(
+                    str(row["path"]), SlideGeometry(mpp=1.0), reading=mask_reading(row)
+                ) as mask:
+                    for _strip in mask.strips():
+                        pass
             except UserError as error:
                 errors.append(error)
         notes = ("without the truth, each mask was read by itself",)
@@ -263,8 +261,7 @@ class SlideTask(Task):
         for column in (
             "stage_predicted",
             "patient_stage_predicted",
-            "slide_dice",
-            "slide_false_positive_rate",
+            *MEASURED,
             "status",
         ):
             if column in table.columns:
@@ -274,7 +271,8 @@ class SlideTask(Task):
                     status = np.array(["missing" if v is None else v for v in got], dtype=object)
                 else:
                     cases[column] = got
-        for column in ("n_lesions", "n_itc_regions"):
+        by_size = [name for _, *names in size_class_columns(protocol.slides) for name in names]
+        for column in ("n_lesions", "n_itc_regions", *COUNTED, *by_size):
             if column in table.columns:
                 values = table[column].to_numpy()
                 cases[column] = [int(values[row]) if row >= 0 else 0 for row in join.row_of_case]
@@ -302,67 +300,6 @@ class SlideTask(Task):
             )
         return cases
 
-    def _from_masks(
-        self,
-        cohort: Cohort,
-        cases: pd.DataFrame,
-        table: pd.DataFrame,
-        row_of_case: npt.NDArray[np.int64],
-        status: npt.NDArray[np.object_],
-        rules: SlideRules,
-        options: ScoreOptions,
-    ) -> None:
-        pixel_um = mask_pixel_um(cohort)
-        truths = cohort.cases["mask"].to_numpy(dtype=object) if "mask" in cohort.cases.columns else None
-        known_stage = cases["stage_true"].to_list() if "stage_true" in cases.columns else None
-        predicted: list[str | None] = []
-        numbers: dict[str, list[float]] = {
-            name: []
-            for name in ("largest_axis_mm", "largest_feret_mm", "slide_dice", "slide_false_positive_rate")
-        }
-        for i, row in enumerate(row_of_case):
-            if options.progress:
-                options.progress(i, len(row_of_case))
-            has_truth = truths is not None and isinstance(truths[i], str) and truths[i] != ""
-            truth = (
-                read_slide_mask(truth_file(cohort, str(truths[i])))
-                if truths is not None and has_truth
-                else None
-            )
-            mask = None
-            if row >= 0:
-                try:
-                    mask = read_on_grid(Path(str(table["path"].iloc[row])), truth)
-                except UserError:
-                    if options.on_invalid == "error":
-                        raise
-                    status[i] = "invalid"
-            if truth is None and known_stage is not None and known_stage[i] == "negative":
-                truth = np.zeros((1, 1) if mask is None else mask.shape, dtype=bool)
-            dice, rate = mask_scores(mask, truth)
-            numbers["slide_dice"].append(dice)
-            numbers["slide_false_positive_rate"].append(rate)
-            if mask is None:
-                predicted.append(None)
-                numbers["largest_axis_mm"].append(np.nan)
-                numbers["largest_feret_mm"].append(np.nan)
-                continue
-            regions = find_regions(mask)
-            axis_mm = float(regions.major_axis_px.max()) * pixel_um[i] / 1000 if regions.count else 0.0
-            feret_mm = largest_feret_px(mask) * pixel_um[i] / 1000
-            extent_mm = feret_mm if rules.stage_axis == "feret" else axis_mm
-            predicted.append(stage_of_extent(extent_mm, rules, any_object=regions.count > 0))
-            numbers["largest_axis_mm"].append(axis_mm)
-            numbers["largest_feret_mm"].append(feret_mm)
-        cases["stage_predicted"] = predicted
-        for name, values in numbers.items():
-            cases[name] = values
-        if "stage_true" not in cases.columns and truths is not None:
-            cases["stage_true"] = [
-                stage_of_mask(read_slide_mask(truth_file(cohort, str(path))), pixel_um[i], rules)
-                for i, path in enumerate(truths)
-            ]
-
     def _from_points(
         self,
         cohort: Cohort,
@@ -377,8 +314,7 @@ class SlideTask(Task):
         A slide with a point that is no point (--on-invalid worst) finds nothing: its lesions are missed and
         all its points are false positives, the bad ones at the highest score.
         """
-        pixel_um = mask_pixel_um(cohort)
-        downsample = mask_downsample(cohort)
+        geometries = slide_geometries(cohort)
         truths = (
             cohort.cases["mask"].to_numpy(dtype=object)
             if "mask" in cohort.cases.columns
@@ -395,16 +331,16 @@ class SlideTask(Task):
                 mine = mine.assign(x=_NOWHERE, y=_NOWHERE, score=mine["score"].fillna(highest))
             path = truths[i]
             if isinstance(path, str) and path:
-                truth = evaluation_mask(
-                    read_slide_mask(truth_file(cohort, path)), pixel_um=pixel_um[i], rules=rules
+                truth, step = froc_truth(
+                    truth_file(cohort, path), geometries[i], rules, truth_reading(cohort, i)
                 )
                 lesions.append(truth.lesions)
                 itc.append(int(truth.is_itc.sum()))
-                frames.append(point_events(str(case), mine, truth, downsample[i]))
+                frames.append(point_events(str(case), mine, truth, step))
             else:
                 lesions.append(0)
                 itc.append(0)
-                frames.append(point_events(str(case), mine, None, downsample[i]))
+                frames.append(point_events(str(case), mine, None, geometries[i].downsample))
         cases["n_lesions"], cases["n_itc_regions"] = lesions, itc
         return pd.concat(frames, ignore_index=True)
 
@@ -499,7 +435,7 @@ class SlideTask(Task):
         return {"froc": {**curve, "x_label": "False positives a slide", "y_label": "Lesion sensitivity"}}
 
     def details(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> dict[str, Any]:
-        """Compute the four-class and the two-class confusion matrices (LN-15).
+        """Compute the four-class and the two-class confusion matrices, and lesion recall by diameter (LN-15, LN-26).
 
         Args:
             scores: The scores.
@@ -507,20 +443,24 @@ class SlideTask(Task):
             options: What the user set besides the protocol.
 
         Returns:
-            `confusion`, with both matrices; empty where the scores have no stages.
+            `confusion`, with both matrices, the second without slides that the protocol leaves out, and where masks were
+            scored `lesion_recall_by_diameter`, `slide_scores_by_stage` and `boundary_um`; empty where the scores have no
+            stages.
         """
         cases = scores.cases
         if not {"stage_true", "stage_predicted"} <= set(cases.columns):
             return {}
+        rules = scores.protocol.slides
         known = cases[cases["stage_true"].isin(STAGES)]
         four = pd.crosstab(
             pd.Categorical(known["stage_true"], STAGES),
             pd.Categorical(known["stage_predicted"], STAGES),
             dropna=False,
         )
+        known = known if rules.itc == "negative" else known[known["stage_true"] != "itc"]
         truth = known["stage_true"].isin(["micro", "macro"])
         said = known["stage_predicted"].isin(["micro", "macro"])
-        return {
+        found: dict[str, Any] = {
             "confusion": {
                 "four_class": {
                     "labels": list(STAGES),
@@ -535,6 +475,12 @@ class SlideTask(Task):
                 },
             }
         }
+        recall = recall_by_diameter(cases, rules, partition)
+        if recall:
+            found["lesion_recall_by_diameter"] = recall
+            found["slide_scores_by_stage"] = scores_by_stage(cases, partition)
+            found["boundary_um"] = rules.boundary_um
+        return found
 
 
 def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules) -> int:

@@ -1,4 +1,4 @@
-"""Slide masks and points, one case at a time: reading, measuring and matching (LN-14, LN-17)."""
+"""What a cohort states of its slides, and the points that hit their lesions, one slide at a time (LN-17)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows
+from elsewhere.predictions.slide_masks import MaskReading, SlideGeometry, check_grid, open_slide_mask
 from elsewhere.protocols import SlideRules
-from elsewhere.scoring.slides.regions import EvaluationMask, find_regions, largest_feret_px, stage_of_extent
+from elsewhere.scoring.slides.mean_map import mean_map
+from elsewhere.scoring.slides.regions import EvaluationMask, evaluation_mask
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
 
 DEFAULT_DOWNSAMPLE = 32.0
-_WITH_ALPHA = ("LA", "RGBA")
 
 
 def point_events(
@@ -79,153 +80,98 @@ def truth_file(cohort: Cohort, path: str) -> Path:
     return file if file.is_absolute() or cohort.root is None else cohort.root / file
 
 
-def mask_downsample(cohort: Cohort) -> npt.NDArray[np.float64]:
-    """Read how many pixels of level 0 one pixel of each slide's mask covers.
+def slide_geometries(cohort: Cohort) -> list[SlideGeometry]:
+    """Read what the cohort states of each slide: needed wherever masks or points are scored.
 
     Args:
-        cohort: The cohort, with `mask_downsample` where known.
+        cohort: The cohort, with `microns_per_pixel` of level 0, and `mask_downsample`, `width_px` and `height_px` where
+            they are known.
 
     Returns:
-        One number per slide; 32 where it is not stated.
-    """
-    if "mask_downsample" not in cohort.cases.columns:
-        return np.full(len(cohort.cases), DEFAULT_DOWNSAMPLE)
-    return pd.to_numeric(cohort.cases["mask_downsample"]).fillna(DEFAULT_DOWNSAMPLE).to_numpy(dtype=float)
-
-
-def mask_pixel_um(cohort: Cohort) -> npt.NDArray[np.float64]:
-    """Compute the width of a pixel of each slide's mask file, in microns; needed wherever a length is.
-
-    Args:
-        cohort: The cohort, with `microns_per_pixel` of level 0.
-
-    Returns:
-        Microns per pixel of each slide.
+        One per slide.
 
     Raises:
-        UserError: The column is absent, or a value is empty or not positive.
+        UserError: The column `microns_per_pixel` is absent, or a value is empty or not positive.
     """
-    if "microns_per_pixel" not in cohort.cases.columns:
+    cases = cohort.cases
+    if "microns_per_pixel" not in cases.columns:
         raise UserError(
             "the cohort has no column microns_per_pixel",
             fix="Add the level-0 resolution of each slide in um; `mask_downsample` is how many of its "
             "pixels a pixel of the mask covers along one side (default 32).",
         )
-    level0 = pd.to_numeric(cohort.cases["microns_per_pixel"], errors="coerce").to_numpy(dtype=float)
-    bad = ~(level0 > 0)
+    mpp = _positive(cases, "microns_per_pixel", needed=True)
+    downsample = _positive(cases, "mask_downsample")
+    width, height = _positive(cases, "width_px"), _positive(cases, "height_px")
+    return [
+        SlideGeometry(
+            mpp=float(mpp[i]),
+            size_px=(int(width[i]), int(height[i])) if width[i] > 0 and height[i] > 0 else None,
+            downsample=float(downsample[i]) if downsample[i] > 0 else DEFAULT_DOWNSAMPLE,
+            stated=bool(downsample[i] > 0),
+        )
+        for i in range(len(cases))
+    ]
+
+
+def _positive(cases: pd.DataFrame, column: str, *, needed: bool = False) -> npt.NDArray[np.float64]:
+    """A column of positive numbers; NaN where it is empty or absent."""
+    if column not in cases.columns:
+        return np.full(len(cases), np.nan)
+    values = pd.to_numeric(cases[column], errors="coerce").to_numpy(dtype=float)
+    empty = cases[column].isna().to_numpy(dtype=bool)
+    bad = ~(np.isfinite(values) & (values > 0)) & (~empty | needed)
     if bad.any():
         raise UserError(
-            "microns_per_pixel is empty or not positive",
+            f"{column} is {'empty or ' if needed else ''}not positive",
             where=f"cohort, rows {name_rows((np.flatnonzero(bad) + 1).tolist())}",
         )
-    return level0 * mask_downsample(cohort)
+    return values
 
 
-def read_slide_mask(path: Path) -> npt.NDArray[np.bool_]:
-    """Read a PNG or TIFF mask: any value above 0 is tumour; transparency is not.
+def truth_reading(cohort: Cohort, number: int) -> MaskReading:
+    """Return what the cohort states of the values of a slide's truth mask.
 
     Args:
-        path: The file.
+        cohort: The cohort, with `mask_tumour` where the value of tumour has to be stated.
+        number: The row of the slide.
 
     Returns:
-        True where there is tumour, (rows, columns).
+        How the mask is to be read.
 
     Raises:
-        UserError: There is no such file, or it cannot be read.
+        UserError: The value is not a whole number.
     """
-    from PIL import Image, UnidentifiedImageError
-
-    if not path.is_file():
-        raise UserError(
-            "this is not a plain file (a folder, a pipe or a device)"
-            if path.exists()
-            else "the mask file does not exist",
-            where=str(path),
-            fix="Check the path in the cohort, or the folder of predictions.",
-        )
-    try:
-        with Image.open(path) as picture:
-            array = np.asarray(picture.convert(picture.mode[:-1]) if picture.mode in _WITH_ALPHA else picture)
-    except (
-        UnidentifiedImageError,
-        OSError,
-        ValueError,
-        SyntaxError,
-        Image.DecompressionBombError,
-    ) as problem:
-        raise UserError(
-            f"the mask cannot be read ({problem})", where=str(path), fix="Write it again as PNG or TIFF."
-        ) from problem
-    if array.ndim == 3:
-        array = array.max(axis=2)
-    return array > 0
+    if "mask_tumour" not in cohort.cases.columns or pd.isna(cohort.cases["mask_tumour"].iloc[number]):
+        return MaskReading()
+    value = pd.to_numeric(cohort.cases["mask_tumour"].iloc[number], errors="coerce")
+    if not value == value // 1:
+        raise UserError("mask_tumour is not a whole number", where=f"cohort, row {number + 1}")
+    return MaskReading(tumour=(int(value),))
 
 
-def read_on_grid(path: Path, truth: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
-    """Read a predicted mask, which must have the size of the truth.
+def froc_truth(
+    path: Path, geometry: SlideGeometry, rules: SlideRules, reading: MaskReading
+) -> tuple[EvaluationMask, float]:
+    """Read a truth mask as CAMELYON16's FROC does: at its level of 32 slide pixels, grown and labelled (LN-17).
+
+    A file that has such a level gives it; of another one the mean over such pixels is taken, and outlines are drawn at
+    this scale. A coarser mask is taken as it is.
 
     Args:
-        path: The file.
-        truth: The truth; None where there is none.
-
-    Returns:
-        True where there is tumour, (rows, columns).
-
-    Raises:
-        UserError: The file cannot be read, or has another size.
-    """
-    mask = read_slide_mask(path)
-    if truth is not None and truth.shape != mask.shape:
-        raise UserError(
-            f"the mask is {mask.shape[1]} x {mask.shape[0]} px, the truth {truth.shape[1]} x {truth.shape[0]}",
-            where=str(path),
-            fix="Write the mask on the truth mask's grid.",
-        )
-    return mask
-
-
-def mask_scores(
-    mask: npt.NDArray[np.bool_] | None, truth: npt.NDArray[np.bool_] | None
-) -> tuple[float, float]:
-    """Compute Dice on a slide with tumour, or the false-positive rate on one without.
-
-    Args:
-        mask: The prediction; None where it is missing, which is worst (ST-14).
-        truth: The truth; None where it is unknown.
-
-    Returns:
-        (Dice, false-positive rate); NaN for the one that does not apply.
-
-    Example:
-        >>> mask_scores(np.array([[True, True]]), np.array([[True, False]]))
-        (0.6666666666666666, nan)
-    """
-    if truth is None:
-        return np.nan, np.nan
-    if truth.any():
-        return (
-            0.0 if mask is None else 2.0 * float((mask & truth).sum()) / float(mask.sum() + truth.sum())
-        ), np.nan
-    return np.nan, (1.0 if mask is None else float(mask.mean()))
-
-
-def stage_of_mask(mask: npt.NDArray[np.bool_], pixel_um: float, rules: SlideRules) -> str:
-    """Derive the stage of a slide from a mask.
-
-    Args:
-        mask: True where there is tumour.
-        pixel_um: Microns per pixel of the mask.
+        path: The truth: TIFF of any levels, PNG, XML or GeoJSON.
+        geometry: What is known of the slide.
         rules: The protocol's rules of slides.
+        reading: What is stated of the values of the file.
 
     Returns:
-        'negative', 'itc', 'micro' or 'macro'.
+        The lesions, and the pixels of level 0 per pixel of their labels.
 
-    Example:
-        >>> stage_of_mask(np.ones((1, 100), dtype=bool), 10.0, SlideRules())
-        'micro'
+    Raises:
+        UserError: The mask cannot be read, or does not fit the slide.
     """
-    regions = find_regions(mask)
-    extent = float(regions.major_axis_px.max()) if regions.count else 0.0
-    if rules.stage_axis == "feret":
-        extent = largest_feret_px(mask)
-    return stage_of_extent(extent * pixel_um / 1000, rules, any_object=regions.count > 0)
+    with open_slide_mask(path, geometry, reading=reading, wanted_step=geometry.downsample) as mask:
+        check_grid(mask, geometry)
+        step = max(geometry.downsample, mask.step_px)
+        annotation = mean_map(mask, cell=step)
+    return evaluation_mask(annotation, pixel_um=step * geometry.mpp, rules=rules), step

@@ -18,6 +18,7 @@ from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, R
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 
 _POSITIVE = np.array([False, False, True, True])
+_ITC = STAGES.index("itc")
 
 
 def slide_metrics() -> tuple[MetricSpec, ...]:
@@ -77,6 +78,28 @@ def slide_metrics() -> tuple[MetricSpec, ...]:
             skewed=True,
         ),
         spec(
+            "slide_false_positive_rate_tissue",
+            "False-positive rate of negative slides, over tissue",
+            MetricKind.MEAN,
+            IntervalMethod.BOOTSTRAP_T,
+            up=False,
+            worst=1.0,
+            skewed=True,
+        ),
+        spec(
+            "slide_dice_within_line",
+            "Dice near the annotated line",
+            MetricKind.MEAN,
+            IntervalMethod.CLUSTERED_T,
+        ),
+        spec(
+            "slide_dice_beyond_line",
+            "Dice away from the annotated line",
+            MetricKind.MEAN,
+            IntervalMethod.CLUSTERED_T,
+        ),
+        spec("mask_lesion_recall", "Lesions that the mask finds", ratio, bca),
+        spec(
             "froc_score",
             "Lesion FROC score (mean at 1/4 to 8)",
             MetricKind.CURVE,
@@ -95,6 +118,62 @@ def slide_metrics() -> tuple[MetricSpec, ...]:
     )
 
 
+_MEANS = {
+    "slide_dice": "dice",
+    "slide_false_positive_rate": "rate",
+    "slide_false_positive_rate_tissue": "tissue_rate",
+    "slide_dice_within_line": "within",
+    "slide_dice_beyond_line": "beyond",
+}
+"""Metrics that are the mean of a value over slides, and the value."""
+_RATES = {
+    "positive_sensitivity": "sensitivity",
+    "positive_specificity": "specificity",
+    "positive_precision": "precision",
+    "positive_f1": "f1",
+    "f1_macro": "f1_mean",
+    "sensitivity_class_averaged": "recall_mean",
+    "precision_class_averaged": "precision_mean",
+}
+_NAMES = tuple(spec.name for spec in slide_metrics())
+
+
+def class_averages(
+    tp: npt.ArrayLike, fn: npt.ArrayLike, fp: npt.ArrayLike, tn: npt.ArrayLike
+) -> dict[str, FloatArray]:
+    """Compute the rates of a two-class confusion matrix, and their means over both classes (LN-15).
+
+    Args:
+        tp: Positive slides called positive; counts, or sums of weights.
+        fn: Positive slides called negative.
+        fp: Negative slides called positive.
+        tn: Negative slides called negative.
+
+    Returns:
+        `sensitivity`, `specificity`, `precision` and `f1` of the positive class, and `recall_mean`, `precision_mean` and
+        `f1_mean` over both; NaN where a denominator is 0.
+
+    Example:
+        >>> rates = class_averages(95.4, 9.6, 41.6, 68.4)
+        >>> round(float(rates["precision_mean"]), 3), round(float(rates["f1_mean"]), 3)
+        (0.787, 0.758)
+    """
+    tp, fn, fp, tn = (np.asarray(value, dtype=np.float64) for value in (tp, fn, fp, tn))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        sensitivity, specificity = tp / (tp + fn), tn / (tn + fp)
+        precision, negative_precision = tp / (tp + fp), tn / (tn + fn)
+        f1, negative_f1 = 2 * tp / (2 * tp + fp + fn), 2 * tn / (2 * tn + fp + fn)
+        return {
+            "sensitivity": sensitivity,
+            "specificity": specificity,
+            "precision": precision,
+            "f1": f1,
+            "f1_mean": (f1 + negative_f1) / 2,
+            "recall_mean": (sensitivity + specificity) / 2,
+            "precision_mean": (precision + negative_precision) / 2,
+        }
+
+
 @dataclass(frozen=True)
 class _Cases:
     """Case arrays; -1 where a stage is unknown, NaN where a value is."""
@@ -104,6 +183,11 @@ class _Cases:
     said: npt.NDArray[np.int8]
     dice: FloatArray
     rate: FloatArray
+    tissue_rate: FloatArray
+    within: FloatArray
+    beyond: FloatArray
+    in_mask: npt.NDArray[np.int64]
+    in_mask_found: npt.NDArray[np.int64]
     slides: npt.NDArray[np.int64]
     lesions: npt.NDArray[np.int64]
     zeros: npt.NDArray[np.int64]
@@ -156,6 +240,7 @@ class SlideEvaluator(Evaluator):
         self.cluster_of_case = cases.cluster
         self.n_clusters = n_clusters
         self._cases, self._events, self._rules, self._has_events = cases, events, rules, has_events
+        self._negative = ~_POSITIVE & (np.arange(len(STAGES)) != _ITC if rules.itc == "left-out" else True)
         c = cases
         self._stage_counts = _count_pairs(c.cluster, c.truth, c.said, n_clusters, len(STAGES))
         first = c.is_first_of_patient
@@ -169,9 +254,13 @@ class SlideEvaluator(Evaluator):
                     np.nan_to_num(values) if part == "sum" else np.isfinite(values),
                     minlength=n_clusters,
                 )
-                for values in (c.dice, c.rate)
+                for values in (getattr(c, name) for name in _MEANS.values())
                 for part in ("sum", "count")
             ],
+            axis=1,
+        ).astype(float)
+        self._found = np.stack(
+            [np.bincount(c.cluster, values, minlength=n_clusters) for values in (c.in_mask_found, c.in_mask)],
             axis=1,
         ).astype(float)
         self._slides = np.bincount(c.cluster, c.slides, minlength=n_clusters).astype(np.int64)
@@ -229,6 +318,11 @@ class SlideEvaluator(Evaluator):
             said=_codes(cases, "stage_predicted", STAGES),
             dice=_float_column(cases, "slide_dice"),
             rate=_float_column(cases, "slide_false_positive_rate"),
+            tissue_rate=_float_column(cases, "slide_false_positive_rate_tissue"),
+            within=_float_column(cases, "slide_dice_within_line"),
+            beyond=_float_column(cases, "slide_dice_beyond_line"),
+            in_mask=_int_column(cases, "n_mask_lesions"),
+            in_mask_found=_int_column(cases, "n_mask_lesions_found"),
             slides=np.ones(n, dtype=np.int64),
             lesions=lesions,
             zeros=zeros,
@@ -241,29 +335,29 @@ class SlideEvaluator(Evaluator):
     def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
         w = weights.astype(np.float64)
         counts = (w @ self._stage_counts).reshape(-1, len(STAGES), len(STAGES))
-        out = np.full((len(w), len(self.specs)), np.nan)
+        made: dict[str, FloatArray] = {}
         with np.errstate(invalid="ignore", divide="ignore"):
             total = counts.sum(axis=(1, 2))
-            out[:, 0] = np.trace(counts, axis1=1, axis2=2) / total
-            tp = counts[:, _POSITIVE][:, :, _POSITIVE].sum(axis=(1, 2))
-            fn = counts[:, _POSITIVE][:, :, ~_POSITIVE].sum(axis=(1, 2))
-            fp = counts[:, ~_POSITIVE][:, :, _POSITIVE].sum(axis=(1, 2))
-            tn = counts[:, ~_POSITIVE][:, :, ~_POSITIVE].sum(axis=(1, 2))
-            sensitivity, specificity = tp / (tp + fn), tn / (tn + fp)
-            precision, negative_precision = tp / (tp + fp), tn / (tn + fn)
-            f1, negative_f1 = 2 * tp / (2 * tp + fp + fn), 2 * tn / (2 * tn + fp + fn)
-            out[:, 1], out[:, 2], out[:, 3], out[:, 4] = sensitivity, specificity, precision, f1
-            out[:, 5] = (f1 + negative_f1) / 2
-            out[:, 6] = (sensitivity + specificity) / 2
-            out[:, 7] = (precision + negative_precision) / 2
-            sums = w @ self._sums
-            out[:, 8], out[:, 9] = sums[:, 0] / sums[:, 1], sums[:, 2] / sums[:, 3]
+            made["stage_accuracy"] = np.trace(counts, axis1=1, axis2=2) / total
+            sums, found = w @ self._sums, w @ self._found
+            for k, name in enumerate(_MEANS):
+                made[name] = sums[:, 2 * k] / sums[:, 2 * k + 1]
+            made["mask_lesion_recall"] = found[:, 0] / found[:, 1]
+        positive, negative = _POSITIVE, self._negative
+        rates = class_averages(
+            counts[:, positive][:, :, positive].sum(axis=(1, 2)),
+            counts[:, positive][:, :, ~positive].sum(axis=(1, 2)),
+            counts[:, negative][:, :, positive].sum(axis=(1, 2)),
+            counts[:, negative][:, :, ~positive].sum(axis=(1, 2)),
+        )
+        made |= {metric: rates[rate] for metric, rate in _RATES.items()}
         if self._has_events:
-            out[:, 10] = self.sensitivities(weights, self._rules.froc_points).mean(axis=1)
-        out[:, 11] = quadratic_kappa(
+            made["froc_score"] = self.sensitivities(weights, self._rules.froc_points).mean(axis=1)
+        made["pn_kappa"] = quadratic_kappa(
             (w @ self._pn_counts).reshape(-1, len(PATIENT_STAGES), len(PATIENT_STAGES))
         )
-        return out
+        unknown = np.full(len(w), np.nan)
+        return np.stack([made.get(name, unknown) for name in _NAMES], axis=1)
 
     def sensitivities(self, weights: npt.NDArray[np.uint16], points: npt.ArrayLike) -> FloatArray:
         """Read the lesion FROC at rates of false positives.
@@ -348,17 +442,20 @@ class SlideEvaluator(Evaluator):
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
         c = self._cases
         known = (c.truth >= 0) & (c.said >= 0)
-        truth, said = (c.truth >= 2) & known, (c.said >= 2) & known
+        judged = known & ((c.truth != _ITC) | (self._rules.itc != "left-out"))
+        truth, said = (c.truth >= 2) & known, (c.said >= 2) & judged
         if metric == "stage_accuracy":
             return RatioInputs((known & (c.truth == c.said)).astype(float), known.astype(float))
         if metric == "positive_sensitivity":
             return RatioInputs((truth & said).astype(float), truth.astype(float))
         if metric == "positive_specificity":
-            return RatioInputs((known & ~truth & ~said).astype(float), (known & ~truth).astype(float))
+            return RatioInputs((judged & ~truth & ~said).astype(float), (judged & ~truth).astype(float))
         if metric == "positive_precision":
             return RatioInputs((truth & said).astype(float), said.astype(float))
-        if metric in ("slide_dice", "slide_false_positive_rate"):
-            values = c.dice if metric == "slide_dice" else c.rate
+        if metric == "mask_lesion_recall":
+            return RatioInputs(c.in_mask_found.astype(float), c.in_mask.astype(float))
+        if metric in _MEANS:
+            values = getattr(c, _MEANS[metric])
             return RatioInputs(np.nan_to_num(values), np.isfinite(values).astype(float))
         return None
 
@@ -375,7 +472,11 @@ class SlideEvaluator(Evaluator):
                 )
             elif spec.name == "pn_kappa":
                 reasons[spec.name] = "no patient stages, or all patients of one stage in truth and prediction"
-            elif spec.name in ("slide_dice", "slide_false_positive_rate"):
+            elif spec.name == "slide_false_positive_rate_tissue":
+                reasons[spec.name] = "no negative slide has a mask of its tissue"
+            elif spec.name == "mask_lesion_recall":
+                reasons[spec.name] = "no masks were submitted, or the truth masks hold no lesion"
+            elif spec.name in _MEANS:
                 reasons[spec.name] = "no masks with a truth mask were submitted"
             else:
                 reasons[spec.name] = (
@@ -393,11 +494,11 @@ class SlideEvaluator(Evaluator):
         )
         patients = int(self._cases.is_first_of_patient.sum())
         out = {spec.name: (known, n - known) for spec in self.specs}
-        out["slide_dice"] = (int(np.isfinite(self._cases.dice).sum()), int(np.isnan(self._cases.dice).sum()))
-        out["slide_false_positive_rate"] = (
-            int(np.isfinite(self._cases.rate).sum()),
-            int(np.isnan(self._cases.rate).sum()),
-        )
+        for name, column in _MEANS.items():
+            finite = int(np.isfinite(getattr(self._cases, column)).sum())
+            out[name] = (finite, n - finite)
+        with_lesions = int((self._cases.in_mask > 0).sum())
+        out["mask_lesion_recall"] = (with_lesions, n - with_lesions)
         out["froc_score"] = (n, 0) if self._has_events else (0, n)
         out["pn_kappa"] = (pn, patients - pn)
         return out

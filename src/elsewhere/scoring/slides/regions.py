@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
-from scipy.spatial import ConvexHull, QhullError
 
 from elsewhere.protocols import SlideRules
+from elsewhere.scoring.slides.objects import measure_objects
 
 _EIGHT = np.ones((3, 3), dtype=bool)
 
@@ -52,49 +52,12 @@ def find_regions(mask: npt.NDArray[np.bool_]) -> Regions:
         >>> find_regions(np.ones((10, 200), dtype=bool)).major_axis_px.round().tolist()
         [231.0]
     """
-    labels, count = ndimage.label(mask, structure=_EIGHT)
-    rows, columns = np.nonzero(labels)
-    owner = labels[rows, columns]
-    area = np.bincount(owner, minlength=count + 1)[1:].astype(float)
-    if count == 0:
-        return Regions(labels=labels.astype(np.int32), major_axis_px=np.zeros(0))
-    mean_r = np.bincount(owner, rows, minlength=count + 1)[1:] / area
-    mean_c = np.bincount(owner, columns, minlength=count + 1)[1:] / area
-    dr, dc = rows - mean_r[owner - 1], columns - mean_c[owner - 1]
-    var_r = np.bincount(owner, dr * dr, minlength=count + 1)[1:] / area
-    var_c = np.bincount(owner, dc * dc, minlength=count + 1)[1:] / area
-    cov = np.bincount(owner, dr * dc, minlength=count + 1)[1:] / area
-    larger = (var_r + var_c) / 2 + np.sqrt(((var_r - var_c) / 2) ** 2 + cov**2)
-    return Regions(labels=labels.astype(np.int32), major_axis_px=4 * np.sqrt(larger))
-
-
-def largest_feret_px(mask: npt.NDArray[np.bool_]) -> float:
-    """Measure the longest straight extent of any one object, corner to corner of its pixels.
-
-    Args:
-        mask: True where there is tumour.
-
-    Returns:
-        The length in pixels; 0 for an empty mask.
-
-    Example:
-        >>> largest_feret_px(np.ones((3, 4), dtype=bool))
-        5.0
-    """
     labels, _ = ndimage.label(mask, structure=_EIGHT)
-    best = 0.0
-    for index, box in enumerate(ndimage.find_objects(labels), start=1):
-        rows, columns = np.nonzero(labels[box] == index)
-        corners = np.concatenate(
-            [np.stack([rows + dr, columns + dc], axis=1) for dr in (0, 1) for dc in (0, 1)]
-        )
-        try:
-            hull = corners[ConvexHull(corners).vertices].astype(float)
-        except QhullError:
-            hull = corners.astype(float)
-        gaps = hull[:, None, :] - hull[None, :, :]
-        best = max(best, float(np.sqrt((gaps**2).sum(axis=2)).max()))
-    return best
+    objects = measure_objects(mask)
+    axes = np.zeros(objects.count)
+    rows, columns = objects.first_px.T
+    axes[labels[rows, columns] - 1] = objects.major_axis_px
+    return Regions(labels=labels.astype(np.int32, copy=False), major_axis_px=axes)
 
 
 def stage_of_extent(extent_mm: float, rules: SlideRules, *, any_object: bool) -> str:

@@ -1,8 +1,10 @@
 """Read mask TIFFs of slides by tile: of any class coding and level, never the whole mask (LN-01).
 
 Published masks code tumour as 255 of 0 and 255, 1 of 0 and 1, or 2 of 0, 1 and 2 (1 is tissue there). The first two
-are recognised; anything else is refused until the tumour's value is given. The directories of the file are followed
-before any library opens it: a chain that returns to itself, or holds more than 64 pictures, is refused.
+are recognised; anything else is refused until the tumour's value is given. Probabilities are 8 bits from 0 to 255, or
+numbers from 0 to 1; they are read as such where the caller or the file's own description says so. The directories of
+the file are followed before any library opens it: a chain that returns to itself, or holds more than 64 pictures, is
+refused.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError
-from elsewhere.untrusted import check_plain_file, printable
+from elsewhere.untrusted import check_plain_file, parse_json, printable
 
 EXTRA = "Install the extra: pip install 'elsewhere[slides]'."
 MOST_PICTURES = 64
@@ -27,6 +29,10 @@ MOST_TILE = 1 << 13
 MOST_TILES = 4_000_000
 _KNOWN_CODINGS = ({0, 255}, {0, 1}, {0}, {255}, {1})
 _COMPRESSIONS = {1, 5, 8, 32773, 32946, 50000, 34925, 34887, 50013}
+_SMALL_TILE = 2048
+_FEW_TILES = 64
+_MOST_STRIP = 1 << 29
+_LEAST_UM, _MOST_UM = 0.05, 64.0
 _LOSSY = {6, 7, 33003, 33005, 34712, 34934, 33007, 50001, 50002}
 
 
@@ -93,17 +99,50 @@ def check_directories(path: Path) -> int:
     return len(seen)
 
 
+def probability_bytes(values: npt.NDArray[Any], *, where: str = "") -> npt.NDArray[np.uint8]:
+    """Write probabilities as 8 bits: a byte above 127 is a probability above 0.5, and none other.
+
+    Args:
+        values: Probabilities from 0 to 1.
+        where: The file, for messages.
+
+    Returns:
+        The smallest byte v for which the probability is at most (v + 1) / 256.
+
+    Raises:
+        UserError: A value is not a number, or lies outside of 0 to 1.
+
+    Example:
+        >>> probability_bytes(np.array([0.0, 0.5, 0.5001, 1.0])).tolist()
+        [0, 127, 128, 255]
+    """
+    values = np.asarray(values, dtype=np.float32)
+    if values.size and not (float(values.min()) >= 0.0 and float(values.max()) <= 1.0):
+        unknown = int(np.isnan(values).sum())
+        what = (
+            f"{unknown:,} of {values.size:,} probabilities are not a number"
+            if unknown
+            else f"probabilities lie between {float(values.min()):g} and {float(values.max()):g}, not between 0 and 1"
+        )
+        raise UserError(what, where=where or None, fix="Write probabilities from 0 to 1, not logits.")
+    scaled = np.ceil(values * np.float32(256.0)) - np.float32(1.0)
+    return np.asarray(np.maximum(scaled, np.float32(0.0)), dtype=np.uint8)
+
+
 class MaskTiff:
     """A mask of a slide, read by tile.
 
     Args:
         path: The file; its first picture is the finest level, and smaller ones are further levels.
         tumour: The values that mean tumour; None to recognise 0 and 255, or 0 and 1.
+        probability: Whether the values are probabilities, 0 to 255 or 0 to 1; None where the file's own description
+            decides.
 
     Attributes:
         path: The file.
         levels: Width and height of each level.
-        tumour: The values that mean tumour.
+        tumour: The values that mean tumour; empty where the file holds probabilities.
+        about: What a file that Elsewhere wrote says of itself; empty for other files.
 
     Example:
         >>> import tempfile
@@ -117,8 +156,15 @@ class MaskTiff:
         ((800, 600), 160000)
     """
 
-    def __init__(self, path: str | Path, *, tumour: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        tumour: Sequence[int] | None = None,
+        probability: bool | None = None,
+    ) -> None:
         self.path = Path(path)
+        self._decoded: dict[tuple[int, bytes], npt.NDArray[Any]] = {}
         check_directories(self.path)
         try:
             import tifffile
@@ -132,12 +178,55 @@ class MaskTiff:
         except Exception as error:
             raise self._damaged(error) from error
         try:
+            self.about = self._describe(pages[0])
+            said = self.about.get("content") == "probability" and tumour is None
+            self._probability = said if probability is None else probability
             self._pages = self._usable(pages)
             self.levels = [(int(page.imagewidth), int(page.imagelength)) for page in self._pages]
-            self.tumour = tuple(tumour) if tumour is not None else self._recognise()
+            self.tumour = self._values_of_tumour(tumour)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def is_probability(self) -> bool:
+        """Whether the values are probabilities and not classes."""
+        return self._probability
+
+    @property
+    def pixel_um(self) -> float | None:
+        """Microns per pixel of the finest level by the resolution tags; None where they state none that can be."""
+        try:
+            tags = self._pages[0].tags
+            unit = int(tags["ResolutionUnit"].value)
+            sides = []
+            for name in ("XResolution", "YResolution"):
+                above, below = tags[name].value
+                sides.append((1e4 if unit == 3 else 25_400.0) * float(below) / float(above))
+        except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
+            return None
+        plausible = unit in (2, 3) and all(math.isfinite(v) and _LEAST_UM <= v <= _MOST_UM for v in sides)
+        return sides[0] if plausible and abs(sides[0] - sides[1]) <= 0.01 * sides[0] else None
+
+    def _describe(self, page: Any) -> dict[str, Any]:
+        """The description that Elsewhere writes; nothing of other programs' descriptions is used."""
+        try:
+            text = str(page.tags["ImageDescription"].value)
+        except (KeyError, AttributeError, TypeError, ValueError):
+            return {}
+        if not text.startswith('{"elsewhere":') or len(text) > 4096:
+            return {}
+        try:
+            made = parse_json(text, where=str(self.path), what="description", most_depth=4, any_name=True)
+        except UserError:
+            return {}
+        found = made.get("elsewhere") if isinstance(made, dict) else None
+        return found if isinstance(found, dict) else {}
+
+    def _values_of_tumour(self, tumour: Sequence[int] | None) -> tuple[int, ...]:
+        if self._probability:
+            return ()
+        return tuple(tumour) if tumour is not None else self._recognise()
 
     def _damaged(self, error: Exception) -> UserError:
         text = printable(str(error))[:200] or type(error).__name__
@@ -154,7 +243,10 @@ class MaskTiff:
             try:
                 width, height = int(page.imagewidth), int(page.imagelength)
                 tile = (int(page.chunks[0]), int(page.chunks[1]))
-                plain = page.dtype in (np.uint8, np.uint16, np.bool_) and page.samplesperpixel == 1
+                kinds: tuple[Any, ...] = (np.uint8, np.uint16, np.bool_)
+                if self._probability:
+                    kinds = (np.uint8, np.float16, np.float32, np.float64, np.bool_)
+                plain = page.dtype in kinds and page.samplesperpixel == 1
                 compression = int(page.compression)
                 offsets, sizes = len(page.dataoffsets), len(page.databytecounts)
             except Exception as error:
@@ -196,7 +288,8 @@ class MaskTiff:
         raise UserError(
             f"the mask holds the values {shown}, and which of them is tumour is not known",
             where=str(self.path),
-            fix="Give the tumour's value, such as tumour=(2,).",
+            fix="Give the tumour's value, such as tumour=(2,), or say that they are probabilities. In a table of masks "
+            "these are the columns `tumour` and `threshold`.",
         )
 
     def values(self, *, level: int = 0) -> set[int]:
@@ -250,6 +343,9 @@ class MaskTiff:
             content = handle.read(length)
             if len(content) < length:
                 raise ValueError(f"tile {number} lies outside of the file")
+            small = length <= _SMALL_TILE and size == tuple(page.chunks[:2])
+            if small and (known := self._decoded.get((page.index, content))) is not None:
+                return known
             decoded = page.decode(content, number)[0]
             tile = np.zeros(size, dtype=page.dtype)
             if decoded is not None:
@@ -258,7 +354,50 @@ class MaskTiff:
                 tile[: part.shape[0], : part.shape[1]] = part
         except Exception as error:
             raise self._damaged(error) from error
+        if small:
+            tile.setflags(write=False)
+            if len(self._decoded) >= _FEW_TILES:
+                self._decoded.clear()
+            self._decoded[page.index, content] = tile
         return tile
+
+    def strips(self, *, level: int = 0) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
+        """Read the mask from top to bottom, one row of tiles at a time.
+
+        Args:
+            level: The level.
+
+        Yields:
+            The first row, and the values of full rows: 255 for tumour and 0 for everything else, or probabilities
+            in 8 bits.
+
+        Raises:
+            UserError: A tile is damaged, a probability is not from 0 to 1, or a row of tiles is over 512 MB.
+        """
+        width, height = self.levels[level]
+        rows = int(self._pages[level].chunks[0])
+        if min(rows, height) * width > _MOST_STRIP:
+            raise UserError(
+                f"a row of tiles holds {rows:,} x {width:,} pixels, more than 512 MB",
+                where=str(self.path),
+                fix="Write the mask in tiles of 512 pixels.",
+            )
+        for top in range(0, height, rows):
+            strip = np.empty((min(rows, height - top), width), dtype=np.uint8)
+            for left, _, tile in self.tiles(level=level, box=(0, top, width, strip.shape[0])):
+                strip[:, left : left + tile.shape[1]] = self._as_bytes(tile)
+            yield top, strip
+
+    def _as_bytes(self, tile: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        if not self._probability:
+            if len(self.tumour) == 1:
+                return np.asarray((tile == self.tumour[0]) * np.uint8(255), dtype=np.uint8)
+            return np.asarray(np.isin(tile, self.tumour) * np.uint8(255), dtype=np.uint8)
+        if tile.dtype == np.bool_:
+            return np.asarray(tile * np.uint8(255), dtype=np.uint8)
+        if tile.dtype == np.uint8:
+            return np.asarray(tile, dtype=np.uint8)
+        return probability_bytes(tile, where=str(self.path))
 
     def read(self, x: int, y: int, width: int, height: int, *, level: int = 0) -> npt.NDArray[np.bool_]:
         """Read a part of the mask.
@@ -385,12 +524,15 @@ class MaskTiff:
         self.close()
 
 
-def open_mask(path: str | Path, *, tumour: Sequence[int] | None = None) -> MaskTiff:
+def open_mask(
+    path: str | Path, *, tumour: Sequence[int] | None = None, probability: bool | None = None
+) -> MaskTiff:
     """Open a mask TIFF.
 
     Args:
         path: The file.
         tumour: The values that mean tumour; None to recognise 0 and 255, or 0 and 1.
+        probability: Whether the values are probabilities; None where the file's own description decides.
 
     Returns:
         The mask; a context manager.
@@ -403,4 +545,4 @@ def open_mask(path: str | Path, *, tumour: Sequence[int] | None = None) -> MaskT
         Traceback (most recent call last):
         elsewhere.errors.UserError: no-such.tif: there is no such mask
     """
-    return MaskTiff(path, tumour=tumour)
+    return MaskTiff(path, tumour=tumour, probability=probability)
