@@ -19,6 +19,7 @@ from elsewhere.report.generalise import sections as domains
 from elsewhere.report.generalise.figures import generalise_figures
 from elsewhere.report.generalise.kinds import model_kinds
 from elsewhere.report.generalise.plain_words import plain_words
+from elsewhere.report.generalise.shift import divided_drop, shift_figures
 from elsewhere.report.generalise.strata import model_strata
 from elsewhere.report.generalise.trade_off import trade_off
 from elsewhere.report.leaderboard import curves, lesions
@@ -69,6 +70,7 @@ _ORDER = (
     domains.by_fold,
     domains.operating_points,
     domains.model_ensembles,
+    divided_drop,
     readers.reader_study,
     readers.reader_panel,
     readers.reader_variance,
@@ -97,6 +99,7 @@ def figure_specs(summary: Mapping[str, Any] | Prepared) -> dict[str, FigureSpec]
             *slide_masks.slide_mask_figures(data),
             *leaderboard_figures(data),
             *generalise_figures(data),
+            *shift_figures(data),
             *reader_figures(data),
         )
     }
