@@ -151,9 +151,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path):
     state = build_segmenter("unet-tiny").state_dict()
     state["network.head.bias"] = torch.tensor([float("nan")])
     torch.save(state, tmp_path / "a.pt")
-    with pytest.raises(
-        UserError, match="1 parameters hold values that are not finite, first network"
-    ):
+    with pytest.raises(UserError, match="1 parameters hold values that are not finite, first network"):
         build_segmenter("unet-tiny", path=tmp_path / "a.pt")
 
 
