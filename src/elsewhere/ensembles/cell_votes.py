@@ -66,6 +66,16 @@ def _root(parent: npt.NDArray[np.int32], p: int) -> int:
 
 
 @numba.njit(cache=True, nogil=True)
+def _axis(sums: npt.NDArray[np.int64]) -> float:
+    """The major axis of the ellipse of equal second moments, from the number of cells and sums of places and products."""
+    n = float(sums[0])
+    r, c = sums[1] / n, sums[2] / n
+    rr, cc, rc = sums[3] / n - r * r, sums[4] / n - c * c, sums[5] / n - r * c
+    larger = (rr + cc) / 2 + np.sqrt(((rr - cc) / 2) ** 2 + rc * rc)
+    return float(4 * np.sqrt(max(larger, 0.0)))
+
+
+@numba.njit(cache=True, nogil=True)
 def _measure_called(
     called: npt.NDArray[np.bool_],
     words: npt.NDArray[np.uint64],
@@ -111,12 +121,34 @@ def _measure_called(
     for p in range(called.size):
         if called[p] and parent[p] == p:
             counts[3] += 1
-            n = float(sums[p, 0])
-            r, c = sums[p, 1] / n, sums[p, 2] / n
-            rr, cc, rc = sums[p, 3] / n - r * r, sums[p, 4] / n - c * c, sums[p, 5] / n - r * c
-            larger = (rr + cc) / 2 + np.sqrt(((rr - cc) / 2) ** 2 + rc * rc)
-            longest = max(longest, 4 * np.sqrt(max(larger, 0.0)))
+            longest = max(longest, _axis(sums[p]))
     return longest
+
+
+@numba.njit(cache=True, nogil=True)
+def _patches_of_word(
+    words: npt.NDArray[np.uint64], neighbours: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.int32], int]:
+    """Number the connected patches of cells of one word: an ensemble calls all of such a patch, or nothing of it."""
+    parent = np.arange(words.size).astype(np.int32)
+    for p in range(words.size):
+        for k in range(4):
+            q = neighbours[p, k]
+            if q >= 0 and words[q] == words[p]:
+                one, other = _root(parent, p), _root(parent, q)
+                if one < other:
+                    parent[other] = one
+                else:
+                    parent[one] = other
+    number = np.zeros(words.size, dtype=np.int32)
+    count = 0
+    for p in range(words.size):
+        if parent[p] == p:
+            number[p] = count
+            count += 1
+        else:
+            number[p] = number[_root(parent, p)]
+    return number, count
 
 
 @numba.njit(cache=True, nogil=True)
@@ -125,16 +157,16 @@ def _measure_strict(
     absent: np.uint64,
     against: bool,
     words: npt.NDArray[np.uint64],
-    rows: npt.NDArray[np.int32],
-    columns: npt.NDArray[np.int32],
-    neighbours: npt.NDArray[np.int32],
+    sums: npt.NDArray[np.int64],
+    edges: npt.NDArray[np.int32],
     counts: npt.NDArray[np.int64],
     axis: npt.NDArray[np.float64],
 ) -> None:
+    """Vote on patches of one word, join those that touch, and measure the objects."""
+    tissue, truth = np.uint64(1) << np.uint64(62), np.uint64(1) << np.uint64(63)
     called = np.zeros(words.size, dtype=np.bool_)
     parent = np.zeros(words.size, dtype=np.int32)
-    sums = np.zeros((words.size, 6), dtype=np.int64)
-    truth = np.uint64(1) << np.uint64(63)
+    total = np.zeros((words.size, 6), dtype=np.int64)
     for e in range(members.size):
         size, lost = _bits(members[e]), _bits(members[e] & absent)
         for p in range(words.size):
@@ -142,7 +174,35 @@ def _measure_strict(
             if against and not words[p] & truth:
                 votes += 2 * lost
             called[p] = votes > size
-        axis[e] = _measure_called(called, words, rows, columns, neighbours, parent, sums, counts[e])
+            if called[p]:
+                parent[p] = p
+                if words[p] & truth:
+                    counts[e, 0] += sums[p, 0]
+                else:
+                    counts[e, 1] += sums[p, 0]
+                    if words[p] & tissue:
+                        counts[e, 2] += sums[p, 0]
+                for k in range(6):
+                    total[p, k] = sums[p, k]
+        for k in range(edges.shape[0]):
+            p, q = edges[k, 0], edges[k, 1]
+            if called[p] and called[q]:
+                one, other = _root(parent, p), _root(parent, q)
+                if one < other:
+                    parent[other] = one
+                elif other < one:
+                    parent[one] = other
+        longest = 0.0
+        for p in range(words.size - 1, -1, -1):
+            if called[p] and parent[p] != p:
+                at = parent[p]
+                for k in range(6):
+                    total[at, k] += total[p, k]
+        for p in range(words.size):
+            if called[p] and parent[p] == p:
+                counts[e, 3] += 1
+                longest = max(longest, _axis(total[p]))
+        axis[e] = longest
 
 
 @numba.njit(cache=True, nogil=True)
@@ -269,9 +329,9 @@ class CellVotes:
         counts = np.zeros((members.size, 4), dtype=np.int64)
         axis = np.zeros(members.size)
         size, gone = _popcount(members), _popcount(members & absent)
-        grid = (self.words, self.rows, self.columns, self._neighbours, counts, axis)
         if rule == "strict":
-            _measure_strict(members, absent, self.against, *grid)
+            words, sums, edges = self._patches()
+            _measure_strict(members, absent, self.against, words, sums, edges, counts, axis)
             lost = (2 * gone > size) if self.against else gone == size
         else:
             if self.levels is None:
@@ -279,7 +339,8 @@ class CellVotes:
                     "the masks hold no probabilities, and the rule mean-probability needs them",
                     fix="Give masks of probabilities, or --rule strict.",
                 )
-            _measure_mean(members, self.levels, self.limit, *grid)
+            grid = (self.words, self.rows, self.columns, self._neighbours)
+            _measure_mean(members, self.levels, self.limit, *grid, counts, axis)
             lost = gone > 0 if self.against else gone == size
         return Measured(
             true_positive=counts[:, 0],
@@ -289,6 +350,30 @@ class CellVotes:
             axis=axis,
             lost=lost,
         )
+
+    def _patches(self) -> tuple[WordArray, IntArray, npt.NDArray[np.int32]]:
+        """Connected patches of one word: their words, sums of places and products, and which of them touch.
+
+        Cells that no model calls are left out.
+        """
+        models = ~(TISSUE | TRUTH)
+        number, count = _patches_of_word(self.words, self._neighbours)
+        words = np.zeros(count, dtype=np.uint64)
+        words[number] = self.words
+        r, c = self.rows.astype(np.int64), self.columns.astype(np.int64)
+        sums = np.zeros((count, 6), dtype=np.int64)
+        for k, values in enumerate((np.ones_like(r), r, c, r * r, c * c, r * c)):
+            np.add.at(sums[:, k], number, values)
+        cell, which = np.nonzero(self._neighbours >= 0)
+        pairs = np.sort(
+            np.stack([number[cell], number[self._neighbours[cell, which]]], axis=1).astype(np.int64), axis=1
+        )
+        used = ((words & models) != 0)[pairs].all(axis=1) & (pairs[:, 0] != pairs[:, 1])
+        codes = np.unique(pairs[used, 0] * count + pairs[used, 1])
+        kept = (words & models) != 0
+        place = np.cumsum(kept) - 1
+        edges = np.stack([place[codes // max(count, 1)], place[codes % max(count, 1)]], axis=1)
+        return words[kept], sums[kept], np.ascontiguousarray(edges, dtype=np.int32)
 
     def patch_sums(self, *, patch: int, tissue_of_patch: IntArray | None, least_tissue: float = 0.1) -> PatchSums:
         """Add up Dice and false-positive rates over patches, one row per model (LN-02, LN-10).

@@ -31,6 +31,8 @@ from elsewhere.report.result.figures import result_figures
 from elsewhere.report.result.first_page import first_page
 from elsewhere.report.result.prepare import Prepared, prepare
 from elsewhere.report.result.strips import pictures_section
+from elsewhere.report.slide_ensembles import sections as slides
+from elsewhere.report.slide_ensembles.figures import ensemble_figures
 
 _ORDER = (
     merging,
@@ -59,6 +61,10 @@ _ORDER = (
     domains.by_fold,
     domains.operating_points,
     domains.model_ensembles,
+    slides.slide_ensembles,
+    slides.slide_random,
+    slides.slide_confusion,
+    slides.slide_published,
     readers.reader_study,
     readers.reader_panel,
     readers.reader_variance,
@@ -86,6 +92,7 @@ def figure_specs(summary: Mapping[str, Any] | Prepared) -> dict[str, FigureSpec]
             *result_figures(data),
             *leaderboard_figures(data),
             *generalise_figures(data),
+            *ensemble_figures(data),
             *reader_figures(data),
         )
     }

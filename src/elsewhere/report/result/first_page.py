@@ -35,6 +35,7 @@ from elsewhere.report.result.answered import (
     verdict_sentence,
     without_score,
 )
+from elsewhere.report.result.best_ensemble import best_ensemble
 from elsewhere.report.result.passing_models import passing_models
 from elsewhere.report.result.prepare import Prepared
 
@@ -178,7 +179,8 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
         or _pair(data)
         or _readers(data)
         or _gain(data)
-        or passing_models(data),
+        or passing_models(data)
+        or best_ensemble(data),
         grades=_grades(data),
         alarms=alarms[:MOST_WARNINGS],
         warnings=warnings[:room],
