@@ -70,7 +70,9 @@ def slides_ensemble(
     ] = None,
     masks_of: Annotated[
         list[str] | None,
-        typer.Option("--masks-of", help="With --masks-out: an ensemble whose masks are written (may be repeated)."),
+        typer.Option(
+            "--masks-of", help="With --masks-out: an ensemble whose masks are written (may be repeated)."
+        ),
     ] = None,
     seed: SeedOpt = 42,
     out: Annotated[
@@ -104,7 +106,8 @@ def slides_ensemble(
 
 
 @phantom_app.command(
-    "slide-models", epilog="Example: elsewhere phantom slide-models world --internal 24 --external 12 --seed 1"
+    "slide-models",
+    epilog="Example: elsewhere phantom slide-models world --internal 24 --external 12 --seed 1",
 )
 def phantom_slide_models(
     out: Annotated[Path, typer.Argument(help="Folder to write.")],
@@ -116,7 +119,9 @@ def phantom_slide_models(
     steady: Annotated[
         int, typer.Option(min=0, help="Models that stay as good on external slides; the others lose.")
     ] = 5,
-    drop: Annotated[float, typer.Option(min=0.0, help="How much the other models lose there; 0 for nothing.")] = 1.0,
+    drop: Annotated[
+        float, typer.Option(min=0.0, help="How much the other models lose there; 0 for nothing.")
+    ] = 1.0,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Write probabilities as tiled TIFF in place of masks.")
     ] = False,

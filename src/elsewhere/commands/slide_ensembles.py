@@ -252,7 +252,8 @@ def _combined(
     truth = stage_of_slides(parts, run.stages)
     if (truth < 0).all():
         raise UserError(
-            "no slide has a true stage", fix="Add a column stage (negative, itc, micro, macro), or truth masks."
+            "no slide has a true stage",
+            fix="Add a column stage (negative, itc, micro, macro), or truth masks.",
         )
     _check_rule(run)
     from_masks = patch_table(parts, [slide.case for slide in run.slides], models, folds)
@@ -369,7 +370,9 @@ def _stages(cases: pd.DataFrame) -> list[str | None]:
         return [None] * len(cases)
     words = cases["stage"].astype("string").fillna("").str.strip()
     out = [normalise_stage(word) if word else None for word in words]
-    bad = [i + 1 for i, (word, stage) in enumerate(zip(words, out, strict=True)) if word and stage not in STAGES]
+    bad = [
+        i + 1 for i, (word, stage) in enumerate(zip(words, out, strict=True)) if word and stage not in STAGES
+    ]
     if bad:
         raise UserError(
             f"'{words.iloc[bad[0] - 1]}' is no stage",
@@ -447,7 +450,9 @@ def _warnings(run: _Run, truth: np.ndarray, missing: Mapping[str, int]) -> Itera
     wrong = [
         slide.case
         for i, slide in enumerate(run.slides)
-        if slide.stage is not None and (found := run.parts.read(i, 0).truth_stage) is not None and found != slide.stage
+        if slide.stage is not None
+        and (found := run.parts.read(i, 0).truth_stage) is not None
+        and found != slide.stage
     ]
     if wrong:
         yield (
@@ -465,7 +470,9 @@ def _warnings(run: _Run, truth: np.ndarray, missing: Mapping[str, int]) -> Itera
 
 def _digests(settings: EnsembleSettings) -> dict[str, str]:
     files = {"scores_digest": settings.scores, "members_digest": settings.members}
-    return {name: file_digest(file) for name, file in files.items() if file is not None and Path(file).is_file()}
+    return {
+        name: file_digest(file) for name, file in files.items() if file is not None and Path(file).is_file()
+    }
 
 
 def _stated(settings: EnsembleSettings) -> dict[str, Any]:

@@ -375,7 +375,9 @@ class CellVotes:
         edges = np.stack([place[codes // max(count, 1)], place[codes % max(count, 1)]], axis=1)
         return words[kept], sums[kept], np.ascontiguousarray(edges, dtype=np.int32)
 
-    def patch_sums(self, *, patch: int, tissue_of_patch: IntArray | None, least_tissue: float = 0.1) -> PatchSums:
+    def patch_sums(
+        self, *, patch: int, tissue_of_patch: IntArray | None, least_tissue: float = 0.1
+    ) -> PatchSums:
         """Add up Dice and false-positive rates over patches, one row per model (LN-02, LN-10).
 
         Args:
@@ -458,7 +460,9 @@ def member_words(ensembles: Sequence[Sequence[int]]) -> WordArray:
     for e, members in enumerate(ensembles):
         for m in members:
             if not 0 <= m < MOST_MEMBERS:
-                raise UserError(f"model {m} cannot vote", fix=f"At most {MOST_MEMBERS} models vote in a fold.")
+                raise UserError(
+                    f"model {m} cannot vote", fix=f"At most {MOST_MEMBERS} models vote in a fold."
+                )
             out[e] |= np.uint64(1) << np.uint64(m)
     return out
 
@@ -491,7 +495,9 @@ def cells_of(
         [True, False]
     """
     if not 1 <= len(masks) <= MOST_MEMBERS:
-        raise UserError(f"{len(masks)} models cannot vote", fix=f"Give 1 to {MOST_MEMBERS} models of one fold.")
+        raise UserError(
+            f"{len(masks)} models cannot vote", fix=f"Give 1 to {MOST_MEMBERS} models of one fold."
+        )
     there = [mask for mask in (*masks, truth, tissue) if mask is not None]
     shapes = {mask.shape for mask in there}
     if len(shapes) != 1:

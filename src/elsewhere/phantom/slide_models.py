@@ -65,7 +65,8 @@ class ModelWorld:
             )
         if not 0 <= self.steady <= self.models:
             raise UserError(
-                f"{self.steady} of {self.models} models cannot be steady", fix="Give 0 to the number of models."
+                f"{self.steady} of {self.models} models cannot be steady",
+                fix="Give 0 to the number of models.",
             )
 
 
@@ -171,9 +172,7 @@ def _radii(stage: str, side: int, rng: np.random.Generator) -> list[float]:
     return [first, *(float(rng.uniform(*small)) for _ in range(int(rng.integers(0, 3))))]
 
 
-def _inside(
-    x: FloatArray, y: FloatArray, side: int, radius: float, rng: np.random.Generator
-) -> FloatArray:
+def _inside(x: FloatArray, y: FloatArray, side: int, radius: float, rng: np.random.Generator) -> FloatArray:
     """About the distance from the edge of an ellipse, positive inside."""
     free = max(0.45 * side - radius, 0.02 * side)
     cx, cy = side / 2 + rng.uniform(-free, free, size=2) * 0.7

@@ -145,7 +145,9 @@ def _by_results(
     missing = [name for name in columns if name not in cases.columns]
     if missing:
         raise unknown_name("column of slides", missing[0], [str(name) for name in cases.columns])
-    facts = cases[[CASE, PATIENT, *dict.fromkeys(["domain", *columns] if "domain" in cases.columns else columns)]]
+    facts = cases[
+        [CASE, PATIENT, *dict.fromkeys(["domain", *columns] if "domain" in cases.columns else columns)]
+    ]
     table = scores[[name for name in scores.columns if name == CASE or name not in facts.columns]].merge(
         facts, on=CASE, how="inner"
     )
@@ -163,7 +165,9 @@ def _by_results(
     domains = domains_of(read, options.internal, options.external)
     warnings = list(read.warnings)
     if len(read.folds) < 2:
-        warnings.append("No model can pass the test by fold: there is one fold. Ensembles follow from the names alone.")
+        warnings.append(
+            "No model can pass the test by fold: there is one fold. Ensembles follow from the names alone."
+        )
     everyone = domains.internal | domains.external
 
     def passing(parts: BoolArray) -> dict[str, list[str]]:

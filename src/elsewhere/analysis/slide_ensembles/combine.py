@@ -156,11 +156,15 @@ def combine(
         Variant(name=one.name, kind="ensemble", members=numbers(one.members)) for one in choice.ensembles
     ]
     crossed = [one for one in choice.crossed if one.members]
-    halves = [Variant(name=one.name, kind="half", members=numbers(half)) for one in crossed for half in one.members]
+    halves = [
+        Variant(name=one.name, kind="half", members=numbers(half)) for one in crossed for half in one.members
+    ]
     listed = member_words([one.members for one in (*variants, *halves)])
     null = _null_sets(variants, crossed, numbers, len(models), truth.size, options, rng)
     counts = {
-        key: NullCounts(sets.words[0].size, len(folds)) for key, sets in null.items() if key == _owner(null, key)
+        key: NullCounts(sets.words[0].size, len(folds))
+        for key, sets in null.items()
+        if key == _owner(null, key)
     }
     shape = (listed.size, len(folds), truth.size)
     outcomes = Outcomes(
@@ -200,7 +204,9 @@ def combine(
     for k, one in enumerate(crossed):
         first = len(variants) + 2 * k
         second_scores = one.scored[1]
-        joined[one.name] = _only(outcomes.joined(first, first + 1, second_scores), one.scored[0] | second_scores)
+        joined[one.name] = _only(
+            outcomes.joined(first, first + 1, second_scores), one.scored[0] | second_scores
+        )
     rates = {key: made.rates() for key, made in counts.items()}
     rows = tuple(
         NullRow(name=name, kind=kind, sets=sets, rates=rates[_owner(null, (kind, name))])

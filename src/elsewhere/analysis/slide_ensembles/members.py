@@ -134,7 +134,7 @@ def _from_folder(path: Path) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=[CASE, MODEL, FOLD, PATH])
     depth = table.groupby(MODEL)[FOLD].agg(lambda folds: {fold == "" for fold in folds})
     mixed = depth[depth.map(len) > 1]
-    if len(mixed) or depth.map(frozenset).nunique() > 1:
+    if len(mixed) or len(set(depth.map(frozenset))) > 1:
         name = mixed.index[0] if len(mixed) else depth[depth.map(lambda found: True in found)].index[0]
         raise UserError(
             f"some masks lie in a folder of a fold and others do not, for example of {name}",

@@ -94,7 +94,9 @@ class VoteParts:
         found = read_part(path)
         if found is None:
             raise UserError(
-                "a part of the run was changed while it went on", where=str(path), fix="Run the command again."
+                "a part of the run was changed while it went on",
+                where=str(path),
+                fix="Run the command again.",
             )
         return found
 

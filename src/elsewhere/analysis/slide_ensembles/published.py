@@ -29,7 +29,12 @@ PRINTED_FIGURE = {
 """Sensitivity and specificity of the positive slides as Figure 8 prints them; there, slides with isolated tumour cells
 alone count as negative."""
 _NAME = re.compile(r"^(?P<clustering>[a-z ]+)[-_ /]*(?P<share>\d{1,3}|natural)\s*%?$")
-_CLUSTERINGS = {"histology": "histopathology", "histopathology": "histopathology", "imagenet": "imagenet", "single": "single"}
+_CLUSTERINGS = {
+    "histology": "histopathology",
+    "histopathology": "histopathology",
+    "imagenet": "imagenet",
+    "single": "single",
+}
 _SHARES = ("natural", "0", "10", "20", "30", "40", "50")
 
 
@@ -101,7 +106,11 @@ def _numbers(row: Mapping[Any, Any]) -> dict[str, float]:
     return {str(key): float(value) for key, value in row.items() if isinstance(value, float)}
 
 
-_COMPARED = {"sensitivity": "recall_mean_left_out", "precision": "precision_mean_left_out", "f1": "f1_mean_left_out"}
+_COMPARED = {
+    "sensitivity": "recall_mean_left_out",
+    "precision": "precision_mean_left_out",
+    "f1": "f1_mean_left_out",
+}
 
 
 def printed_comparison(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -57,7 +57,14 @@ RATES: tuple[Rate, ...] = (
     ),
 )
 RATE_NAMES = tuple(rate.name for rate in RATES)
-NULL_RATES = ("dice", "fpr", "recall_mean_negative", "f1_mean_negative", "recall_mean_left_out", "f1_mean_left_out")
+NULL_RATES = (
+    "dice",
+    "fpr",
+    "recall_mean_negative",
+    "f1_mean_negative",
+    "recall_mean_left_out",
+    "f1_mean_left_out",
+)
 """The rates in which ensembles are compared with random ones."""
 
 
@@ -142,7 +149,10 @@ def two_class(confusion: FloatArray, itc: str) -> FloatArray:
     """
     rows = [[NEGATIVE] if itc == "left-out" else [NEGATIVE, ITC], [MICRO, MACRO]]
     return np.array(
-        [[confusion[np.ix_(truth, said)].sum() for said in ([NEGATIVE, ITC], [MICRO, MACRO])] for truth in rows]
+        [
+            [confusion[np.ix_(truth, said)].sum() for said in ([NEGATIVE, ITC], [MICRO, MACRO])]
+            for truth in rows
+        ]
     )
 
 
@@ -256,4 +266,6 @@ class Outcomes:
                     made[name] = top / n
             for name in RATE_NAMES:
                 out[name].append(made[name].mean(axis=2))
-        return {name: np.concatenate(parts) if parts else np.zeros((0, variants)) for name, parts in out.items()}
+        return {
+            name: np.concatenate(parts) if parts else np.zeros((0, variants)) for name, parts in out.items()
+        }

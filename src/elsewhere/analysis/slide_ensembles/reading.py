@@ -295,7 +295,10 @@ def part_key(
     stated = {
         model: [
             _state(Path(row["path"])),
-            [float(row[name]) if name in row.index and pd.notna(row[name]) else None for name in MASK_COLUMNS],
+            [
+                float(row[name]) if name in row.index and pd.notna(row[name]) else None
+                for name in MASK_COLUMNS
+            ],
         ]
         for model, row in rows.items()
     }
@@ -385,6 +388,5 @@ def read_part(path: Path) -> SlideVotes | None:
             invalid=about["invalid"],
             graded=bool(about["graded"]),
         )
-    except Exception:  # a part that was damaged in any way is made again
+    except Exception:  # noqa: BLE001 - a part that was damaged in any way is made again
         return None
-

@@ -20,6 +20,7 @@ from elsewhere.analysis.slide_ensembles.rates import (
     ITC_RULES,
     MACRO,
     MICRO,
+    NEGATIVE,
     NULL_RATES,
     RATES,
     Outcomes,
@@ -28,6 +29,7 @@ from elsewhere.analysis.slide_ensembles.rates import (
 from elsewhere.predictions.stages import STAGES
 from elsewhere.privacy import Redactor
 from elsewhere.statistics.clusters import Clusters
+from elsewhere.statistics.proportions import wilson
 from elsewhere.statistics.resampling import Resampling
 from elsewhere.tables import to_jsonable
 from elsewhere.tables.identifiers import read_folders
@@ -37,6 +39,7 @@ SHOWN_RATE = "f1_mean_left_out"
 """The rate by which models are ordered: the study's F1."""
 _BY_NAME = {rate.name: rate for rate in RATES}
 _FOUR = 4
+_Z = 1.959963984540054
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,14 +194,13 @@ def _measured(outcomes: Outcomes, clusters: Clusters, resampling: Resampling) ->
             values = folds[rate.name][v]
             entry: dict[str, Any] = {
                 "value": float(values.mean()),
-                "sd": float(values.std(ddof=1)) if values.size > 1 else None,
+                "sd": round(float(values.std(ddof=1)), 12) if values.size > 1 else None,
                 "folds": values.tolist(),
             }
-            if drawn:
-                good = drawn[rate.name][:, v]
-                good = good[np.isfinite(good)]
-                if np.isfinite(entry["value"]) and good.size > 1:
-                    entry["lo"], entry["hi"] = (float(x) for x in np.quantile(good, [0.025, 0.975]))
+            if drawn and np.isfinite(entry["value"]):
+                entry |= _interval(
+                    rate.name, entry["value"], drawn[rate.name][:, v], _carriers(rate.name, outcomes, clusters)
+                )
             rates[rate.name] = {"lo": None, "hi": None, **entry}
         mean = confusion[v].mean(axis=0)
         out.append(
@@ -206,14 +208,52 @@ def _measured(outcomes: Outcomes, clusters: Clusters, resampling: Resampling) ->
                 "rates": rates,
                 "confusion": {
                     "four_class": mean.tolist(),
-                    **{f"two_class_{rule.replace('-', '_')}": two_class(mean, rule).tolist() for rule in ITC_RULES},
+                    **{
+                        f"two_class_{rule.replace('-', '_')}": two_class(mean, rule).tolist()
+                        for rule in ITC_RULES
+                    },
                 },
                 "dice_by_stage": {
-                    STAGES[code]: _mean(outcomes.dice[v][:, outcomes.truth == code]) for code in (MACRO, MICRO, ITC)
+                    STAGES[code]: _mean(outcomes.dice[v][:, outcomes.truth == code])
+                    for code in (MACRO, MICRO, ITC)
                 },
             }
         )
     return out
+
+
+def _carriers(name: str, outcomes: Outcomes, clusters: Clusters) -> int:
+    """How many patients have a slide that counts in a proportion; 0 for a rate that is no proportion."""
+    positive = np.isin(outcomes.truth, [MICRO, MACRO])
+    chosen = {
+        "stage_accuracy": outcomes.truth >= 0,
+        "sensitivity_negative": positive,
+        "sensitivity_left_out": positive,
+        "specificity_negative": ~positive & (outcomes.truth >= 0),
+        "specificity_left_out": outcomes.truth == NEGATIVE,
+    }.get(name)
+    return 0 if chosen is None else int(np.unique(clusters.cluster_of_case[chosen]).size)
+
+
+def _interval(name: str, value: float, drawn: np.ndarray, patients: int) -> dict[str, Any]:
+    """The interval of a rate; a proportion has Wilson's, with the effective number of patients by the resamples.
+
+    A percentile interval is empty where no resample has an error. A rate that is no proportion has none then.
+    """
+    drawn = drawn[np.isfinite(drawn)]
+    if drawn.size < 2:
+        return {}
+    if patients:
+        variance = float(drawn.var())
+        effective = float(patients)
+        if variance > 0 and 0 < value < 1:
+            effective = min(effective, value * (1 - value) / variance)
+        lo, hi = wilson(value, effective, z=_Z)
+    else:
+        lo, hi = (float(x) for x in np.quantile(drawn, [0.025, 0.975]))
+        if lo == hi:
+            return {"note": "no resample differs: too few errors for an interval"}
+    return {"lo": float(lo), "hi": float(hi)}
 
 
 def _mean(values: np.ndarray) -> float | None:
@@ -281,7 +321,11 @@ def _warnings(rows: Sequence[Mapping[str, Any]], facts: RunFacts) -> list[str]:
             f"{', '.join(ands)}: two members, whose strict vote is an AND. It has fewer false positives and a lower sensitivity "
             "by construction; --rule mean-probability has no ties."
         )
-    even = [row["name"] for row in rows if row["kind"] == "ensemble" and row["size"] % 2 == 0 and not row["is_and"]]
+    even = [
+        row["name"]
+        for row in rows
+        if row["kind"] == "ensemble" and row["size"] % 2 == 0 and not row["is_and"]
+    ]
     if even and facts.rule == "strict":
         out.append(f"{', '.join(even)}: an even number of members; a tie is no tumour.")
     for row in rows:
@@ -375,7 +419,8 @@ def _methods(part: Mapping[str, Any]) -> str:
         "smaller object ITC. Positive slides are macro and micro.",
         "Rates are means over the folds with their standard deviation."
         + (
-            f" Intervals are 95 % percentile intervals of {part['resamples']:,} resamples of patients, all folds together."
+            f" Intervals are 95 %, from {part['resamples']:,} resamples of patients with all folds together: Wilson's with the "
+            "effective number of patients for sensitivity, specificity and accuracy, percentiles for the others."
             if part["resamples"]
             else ""
         ),

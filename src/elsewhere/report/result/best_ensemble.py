@@ -22,7 +22,9 @@ def best_ensemble(data: Prepared) -> Mapping[str, str] | None:
         The leading number of the first page; None for other summaries.
     """
     part = data.part("slide_ensembles")
-    rows = [row for row in part.get("rows") or [] if isinstance(row, dict) and isinstance(row.get("rates"), dict)]
+    rows = [
+        row for row in part.get("rows") or [] if isinstance(row, dict) and isinstance(row.get("rates"), dict)
+    ]
     if not rows:
         return None
     best = _sentence(rows)

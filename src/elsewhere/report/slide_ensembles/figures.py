@@ -31,7 +31,9 @@ def scored_rows(part: Row) -> list[Row]:
     Returns:
         Their rows.
     """
-    return [row for row in part.get("rows") or [] if isinstance(row, dict) and isinstance(row.get("rates"), dict)]
+    return [
+        row for row in part.get("rows") or [] if isinstance(row, dict) and isinstance(row.get("rates"), dict)
+    ]
 
 
 def label_of(row: Row) -> str:
@@ -87,7 +89,9 @@ def ensemble_figures(data: Prepared) -> list[FigureSpec]:
     if nulls:
         specs += [_random(nulls, rate, title) for rate, title in COMPARED.items()]
     for i, name in enumerate(selected):
-        row = next((row for row in rows if row.get("name") == name and row.get("kind") != "cross-fitted"), None)
+        row = next(
+            (row for row in rows if row.get("name") == name and row.get("kind") != "cross-fitted"), None
+        )
         if row is not None:
             specs += _confusions(i, row)
     return specs
@@ -114,7 +118,9 @@ def _scatter(
     return FigureSpec(
         name=name,
         title=f"{title}; diamonds: models, dots: ensembles",
-        alt="; ".join(f"{row['name']}: {number(row['x']['value'])}, {number(row['y']['value'])}" for row in drawn),
+        alt="; ".join(
+            f"{row['name']}: {number(row['x']['value'])}, {number(row['y']['value'])}" for row in drawn
+        ),
         build=lambda pal: rates_scatter(drawn, pal, x_label=axes[0], y_label=axes[1], named=named),
     )
 
@@ -133,7 +139,10 @@ def _forest(part: Row, rows: Sequence[Row]) -> FigureSpec:
     drawn = [
         {"name": label_of(row), "kind": row.get("kind"), **row["rates"][F1]}
         | {"printed": None if row.get("kind") == "cross-fitted" else printed.get(str(row.get("name")))}
-        for row in [*(r for r in rows if r.get("kind") != "model"), *(r for r in rows if r.get("kind") == "model")]
+        for row in [
+            *(r for r in rows if r.get("kind") != "model"),
+            *(r for r in rows if r.get("kind") == "model"),
+        ]
     ][:_MOST]
     more = "; crosses: the study's printed values" if any(row["printed"] is not None for row in drawn) else ""
     return FigureSpec(
@@ -149,7 +158,9 @@ def _random(nulls: Sequence[Row], rate: str, title: str) -> FigureSpec:
     return FigureSpec(
         name=f"slide-ensembles-random-{rate.split('_', maxsplit=1)[0]}",
         title=f"{title}; bars: the central 95 % of random ensembles of the same size; green: p at most 0.05",
-        alt="; ".join(f"{row['name']}: {number(row['value'])}, random {number(row['random'])}" for row in drawn),
+        alt="; ".join(
+            f"{row['name']}: {number(row['value'])}, random {number(row['random'])}" for row in drawn
+        ),
         build=lambda pal: against_random(drawn, pal, axis_label=title),
     )
 

@@ -58,22 +58,44 @@ def rates_scatter(
             markeredgewidth=0.8,
             linestyle="none",
         )
-    for row in rows:
-        x, y = as_float(row["x"].get("value")), as_float(row["y"].get("value"))
-        if row["name"] in named and x is not None and y is not None:
-            right = x > sum(axes.get_xlim()) / 2
-            axes.annotate(
-                shorten(str(row["name"]), _LETTERS),
-                (x, y),
-                xytext=(-6 if right else 6, 5),
-                textcoords="offset points",
-                ha="right" if right else "left",
-                fontsize=8,
-                color=pal.ink,
-            )
+    for get, put in ((axes.get_xlim, axes.set_xlim), (axes.get_ylim, axes.set_ylim)):
+        lo, hi = get()
+        gap = max(0.08 * (hi - lo), 1e-4)
+        put(lo - gap, hi + gap)
+    axes.locator_params(axis="x", nbins=4)
+    _label_points(axes, [row for row in rows if row["name"] in named], pal)
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     return figure
+
+
+def _label_points(axes: Any, rows: Sequence[Row], pal: Palette) -> None:
+    """Write names next to their points, points of one place together, further names above or below the earlier ones."""
+    places: dict[tuple[float, float], list[str]] = {}
+    for row in rows:
+        x, y = as_float(row["x"].get("value")), as_float(row["y"].get("value"))
+        if x is not None and y is not None:
+            places.setdefault((round(x, 6), round(y, 6)), []).append(shorten(str(row["name"]), _LETTERS))
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    used: list[tuple[float, float, float]] = []
+    for (x, y), names in places.items():
+        text = ", ".join(names)
+        across, up = (x - left) / (right - left) * 300, (y - low) / (high - low) * 220
+        wide = 4.5 * len(text)
+        begin = across + 6 if across + 6 + wide < 310 else across - 6 - wide
+        for shift in (5, -12, 17, -24, 29, -36, 41):
+            if all(begin > b + w or b > begin + wide or abs(up + shift - v) > 10 for b, v, w in used):
+                break
+        used.append((begin, up + shift, wide))
+        axes.annotate(
+            text,
+            (x, y),
+            xytext=(6 if begin > across else -6, shift),
+            textcoords="offset points",
+            ha="left" if begin > across else "right",
+            fontsize=8,
+            color=pal.ink,
+        )
 
 
 def rates_forest(rows: Sequence[Row], pal: Palette, *, axis_label: str) -> Figure:
