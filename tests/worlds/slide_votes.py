@@ -11,10 +11,10 @@ from elsewhere.analysis.slide_ensembles.reading import SlideVotes
 from elsewhere.ensembles.cell_votes import cells_of
 from elsewhere.phantom.patch_scores import model_names
 from elsewhere.phantom.slide_models import ModelWorld, draw_slide_models
-from elsewhere.scoring.slides.masks import stage_of_objects
-from elsewhere.scoring.slides.objects import measure_objects
 from elsewhere.predictions.stages import STAGES
 from elsewhere.protocols import SlideRules
+from elsewhere.scoring.slides.masks import stage_of_objects
+from elsewhere.scoring.slides.objects import measure_objects
 
 
 @dataclass

@@ -14,7 +14,13 @@ import pandas as pd
 
 from elsewhere.analysis.generalise.settings import parse_margins, parse_rule
 from elsewhere.analysis.slide_ensembles.choice import ChoiceOptions, choose
-from elsewhere.analysis.slide_ensembles.combine import VoteOptions, combine, patch_table, stage_of_slides
+from elsewhere.analysis.slide_ensembles.combine import (
+    TIE_RULES,
+    VoteOptions,
+    combine,
+    patch_table,
+    stage_of_slides,
+)
 from elsewhere.analysis.slide_ensembles.members import MemberMasks, read_members
 from elsewhere.analysis.slide_ensembles.parts import ReadingOptions, VoteParts, parts_folder, read_parts
 from elsewhere.analysis.slide_ensembles.reading import SlideTruth, slide_truths
@@ -22,7 +28,6 @@ from elsewhere.analysis.slide_ensembles.summary import SHOWN_RATE, RunFacts, sum
 from elsewhere.analysis.slide_ensembles.writing import WrittenMasks, write_ensemble_masks
 from elsewhere.cohort import Cohort, load_cohort
 from elsewhere.commands.output import Report
-from elsewhere.ensembles.pixel_votes import TIE_RULES
 from elsewhere.errors import EXIT_OK, UserError, check_seed, name_rows, unknown_name
 from elsewhere.files import check_out
 from elsewhere.predictions.stages import STAGES, normalise_stage

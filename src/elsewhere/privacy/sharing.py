@@ -31,7 +31,16 @@ _CONTENT = {
     "lesions.csv": "one row per lesion, with its ids and the models that find it",
 }
 _LOCAL = frozenset(
-    {KEY_FILE, "scores.parquet", "events.parquet", "lesions.csv", "merged.csv", "merged_validation.csv", "slide_stages.csv", "patch_scores.csv"}
+    {
+        KEY_FILE,
+        "scores.parquet",
+        "events.parquet",
+        "lesions.csv",
+        "merged.csv",
+        "merged_validation.csv",
+        "slide_stages.csv",
+        "patch_scores.csv",
+    }
 )
 
 

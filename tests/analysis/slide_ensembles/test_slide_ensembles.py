@@ -80,7 +80,9 @@ def test_fifteen_ensembles_by_the_studys_printed_members():
     choice = choose(made.models, made.cases, None, options, np.random.default_rng(0))
     sizes = {one.name: len(one.members) for one in choice.ensembles}
     assert len(sizes) == 15
-    assert [sizes[n] for n in ("Generalising", "Non-Generalising (8)", "Generalising (T&N)", "Generalising (T)")] == [8, 8, 2, 5]
+    assert [
+        sizes[n] for n in ("Generalising", "Non-Generalising (8)", "Generalising (T&N)", "Generalising (T)")
+    ] == [8, 8, 2, 5]
     both = next(one for one in choice.ensembles if one.name == BOTH)
     assert both.is_and and set(both.members) == {"histopathology-0", "single-natural"}
 

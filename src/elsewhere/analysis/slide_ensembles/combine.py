@@ -16,8 +16,19 @@ from elsewhere.analysis.slide_ensembles.parts import Report, VoteParts
 from elsewhere.analysis.slide_ensembles.rates import Outcomes, stage_codes, worst_code
 from elsewhere.analysis.slide_ensembles.reading import SlideVotes
 from elsewhere.ensembles.cell_votes import WordArray, member_words
+from elsewhere.ensembles.pixel_votes import TIE_RULES
 from elsewhere.predictions.stages import STAGES
 
+__all__ = [
+    "TIE_RULES",
+    "Combined",
+    "NullRow",
+    "Variant",
+    "VoteOptions",
+    "combine",
+    "patch_table",
+    "stage_of_slides",
+]
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -132,10 +132,9 @@ def _from_folder(path: Path) -> pd.DataFrame:
             )
         rows.append((unquote(file.stem), parts[0], parts[1] if len(parts) == _MOST_PARTS else "", str(file)))
     table = pd.DataFrame(rows, columns=[CASE, MODEL, FOLD, PATH])
-    depth = table.groupby(MODEL)[FOLD].agg(lambda folds: {fold == "" for fold in folds})
-    mixed = depth[depth.map(len) > 1]
-    if len(mixed) or len(set(depth.map(frozenset))) > 1:
-        name = mixed.index[0] if len(mixed) else depth[depth.map(lambda found: True in found)].index[0]
+    without = table[FOLD] == ""
+    if without.any() and not without.all():
+        name = table.loc[without, MODEL].iloc[0]
         raise UserError(
             f"some masks lie in a folder of a fold and others do not, for example of {name}",
             where=str(path),

@@ -199,7 +199,10 @@ def _measured(outcomes: Outcomes, clusters: Clusters, resampling: Resampling) ->
             }
             if drawn and np.isfinite(entry["value"]):
                 entry |= _interval(
-                    rate.name, entry["value"], drawn[rate.name][:, v], _carriers(rate.name, outcomes, clusters)
+                    rate.name,
+                    entry["value"],
+                    drawn[rate.name][:, v],
+                    _carriers(rate.name, outcomes, clusters),
                 )
             rates[rate.name] = {"lo": None, "hi": None, **entry}
         mean = confusion[v].mean(axis=0)
