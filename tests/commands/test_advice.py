@@ -63,6 +63,7 @@ SHOWN_BY = {
     "analysis/readers/": ("readers",),
     "analysis/generalise/": ("generalise",),
     "analysis/slide_ensembles/": ("slides ensemble",),
+    "ensembles/cell_votes": ("slides ensemble",),
     "analysis/": ("run",),
     "commands/score": ("score", "rank"),
     "commands/plan_sample": ("plan-sample",),

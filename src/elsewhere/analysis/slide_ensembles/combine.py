@@ -49,7 +49,7 @@ def patch_table(
     rows = []
     for (i, f), _ in parts.paths.items():
         made = parts.read(i, f)
-        for m in np.flatnonzero(made.votes.present):
+        for m in np.flatnonzero(made.votes.present).tolist():
             rows.append(
                 (
                     cases[i],
