@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -22,6 +24,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # as many processes as cores: more thre
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Properties take two fifths of their examples in `make test`: those of `worlds.examples`, and the default."""
+    if config.option.markexpr == "not slow":
+        settings.register_profile("quick", parent=settings.get_profile("house"), max_examples=40)
+        settings.load_profile("quick")
 
 
 def _shared() -> Path | None:
@@ -83,6 +92,20 @@ def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Pat
 
 
 @pytest.fixture(scope="session")
+def pickled_once(made_once) -> Callable[[str, Callable[[], Any]], Any]:
+    """`pickled_once(name, make)`: what `make()` returns, made once in a run and for all its processes.
+
+    Tests only read it: it is the same object for all tests of a process.
+    """
+
+    def value(name: str, make: Callable[[], Any]) -> Any:
+        folder = made_once(name, lambda folder: (folder / "value.pickle").write_bytes(pickle.dumps(make())))
+        return pickle.loads((folder / "value.pickle").read_bytes())
+
+    return value
+
+
+@pytest.fixture(scope="session")
 def mri_results():
     """Results of a small study of published methods, for tests that only read them."""
     from worlds.recipe_results import make_results
@@ -91,11 +114,27 @@ def mri_results():
 
 
 @pytest.fixture(scope="session")
-def mri_summary(mri_results):
+def mri_summary(pickled_once, request):
     """The numbers of that study."""
-    from elsewhere.analysis.study.summary import analyse
 
-    return analyse(mri_results, resamples=120)
+    def make():
+        from elsewhere.analysis.study.summary import analyse
+
+        return analyse(request.getfixturevalue("mri_results"), resamples=120)
+
+    return pickled_once("mri-summary", make)
+
+
+@pytest.fixture(scope="session")
+def picture_summary(pickled_once):
+    """The numbers of a small study of pictures: two models, two inputs, three seeds, four datasets."""
+
+    def make():
+        from worlds.picture_results import small_summary
+
+        return small_summary()
+
+    return pickled_once("picture-summary", make)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -281,8 +282,14 @@ def parse(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
+@cache
+def imports_of(file: Path) -> tuple[str, ...]:
+    """Several tests ask for them, and parsing the whole house takes seconds."""
+    return tuple(imports(parse(file)))
+
+
 def imported_rooms(file: Path) -> set[str]:
-    names = imports(parse(file))
+    names = imports_of(file)
     return {name.split(".")[1] for name in names if name.startswith("elsewhere.")} & ROOMS
 
 
@@ -333,9 +340,7 @@ def test_inside_a_room_dependencies_point_one_way_too(room):
         own = layer_of(room, ".".join(("elsewhere", *file.relative_to(SOURCE).with_suffix("").parts)))
         if own == "__init__":
             continue
-        used = {
-            layer_of(room, name) for name in imports(parse(file)) if name.startswith(f"elsewhere.{room}.")
-        }
+        used = {layer_of(room, name) for name in imports_of(file) if name.startswith(f"elsewhere.{room}.")}
         allowed = rules.get(own, {"output"} if room == "commands" else set()) | {own}
         if used - allowed:
             wrong[str(file.relative_to(SOURCE))] = used - allowed
@@ -411,7 +416,7 @@ def test_the_travelling_rooms_know_torch_numpy_scipy_pandas_sklearn_and_pillow_a
             known = MAY_TRAVEL | WHERE_IT_IS.get(room, set()) | sys.stdlib_module_names
             if room == "engine" and file.name.startswith("ray"):
                 known = known | {"ray"}
-            strange = sorted({name.split(".")[0] for name in imports(parse(file))} - known)
+            strange = sorted({name.split(".")[0] for name in imports_of(file)} - known)
             if strange:
                 wrong[str(file.relative_to(SOURCE))] = strange
     assert wrong == {}

@@ -181,7 +181,9 @@ except SystemExit as end:
 """
 
 
-@pytest.mark.parametrize("put", [put_device, put_large, put_fifo])
+@pytest.mark.parametrize(
+    "put", [put_device, *(pytest.param(put, marks=pytest.mark.slow) for put in (put_large, put_fifo))]
+)
 def test_a_claim_that_is_none_takes_no_memory(put, tmp_path):
     """/dev/zero as a claim took 5 GB, a pipe waited for ever; a fresh process stays under 1 GB."""
     put(tmp_path / "claim.toml")

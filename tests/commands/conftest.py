@@ -55,6 +55,18 @@ def call(*arguments: object) -> Run:
     return Run(code=code or 0, out=out.getvalue(), err=err.getvalue())
 
 
+@pytest.fixture(autouse=True)
+def _figures_not_drawn(request, monkeypatch):
+    """Most tests of this folder write reports, and none is about how a figure is drawn.
+
+    A file that reads the texts of figures says `DRAWS_FIGURES = True`: equal ones are drawn once.
+    """
+    from worlds.drawn_figures import build_without_drawing, draw_once
+
+    drawn = getattr(request.module, "DRAWS_FIGURES", False)
+    (draw_once if drawn else build_without_drawing)(monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def run() -> Callable[..., Run]:
     """`run("score", ...)`."""

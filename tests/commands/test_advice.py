@@ -145,18 +145,22 @@ def options_of() -> dict[str, frozenset[str]]:
     return found
 
 
+@cache
 def texts_in(path):
-    """String literals that are no docstrings, f-strings with X for what is filled in."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    inside = {id(v) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) for v in ast.walk(n)} - {
-        id(n) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr)
-    }
+    """String literals that are no docstrings, f-strings with X for what is filled in: of each its line and its text."""
+    return tuple(_texts_in(path))
+
+
+def _texts_in(path):
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    joined = [n for n in nodes if isinstance(n, ast.JoinedStr)]
+    inside = {id(v) for n in joined for v in ast.walk(n)} - {id(n) for n in joined}
     docs = {
         id(n.body[0].value)
-        for n in ast.walk(tree)
+        for n in nodes
         if getattr(n, "body", None) and isinstance(n.body, list) and isinstance(n.body[0], ast.Expr)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if id(node) in inside or id(node) in docs:
             continue
         if isinstance(node, ast.JoinedStr):

@@ -83,8 +83,7 @@ def test_the_console_script(pair, tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["counts"]["cases"] == 90
     assert done.stdout.count("\n") == 1
-    bad = script("score", "classification", pair.cohort, tmp_path / "none.csv", "--out", tmp_path / "o")
+    bad = script("no-such-command")
     assert bad.returncode == 64
     assert bad.stdout == ""
     assert "Traceback" not in bad.stderr
-    assert script("no-such-command").returncode == 64

@@ -20,6 +20,7 @@ from worlds.task_files import binary_tables, detection_pair, mask_pair, slide_pa
 
 LOCAL = {"case_key.csv", "scores.parquet", "events.parquet"}
 FOLDER = "folder-of-dr-berg"
+DRAWS_FIGURES = True
 
 
 def shared_texts(*folders):

@@ -171,6 +171,19 @@ py-modules = ["tiny_foreign_plugins"]
 """
 
 
+COMMANDS = """
+import json, sys
+from elsewhere.cli import main
+for command in json.loads(sys.argv[1]):
+    try:
+        main(command)
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+"""Several commands in one process: importing the libraries takes longer than any of them."""
+
+
 def test_an_installed_package_brings_reader_protocol_and_analysis(tmp_path, install_package):
     """A package that knows nothing of ours but the entry points: installed, found, and used by command."""
     target = install_package("tiny_foreign_plugins", textwrap.dedent(FOREIGN), PROJECT)
@@ -181,30 +194,30 @@ def test_an_installed_package_brings_reader_protocol_and_analysis(tmp_path, inst
     said.to_csv(tmp_path / "said.csv", index=False)
     path = os.pathsep.join([str(target), *filter(None, [os.environ.get("PYTHONPATH")])])
 
-    def elsewhere_script(*arguments: object) -> dict:
-        ran = subprocess.run(
-            [sys.executable, "-c", "from elsewhere.cli import main; main()", *map(str, arguments), "--json"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return json.loads(ran.stdout)
-
-    assert elsewhere_script("cohort", "read", "tiny-reader", tmp_path / "cases.txt", "--out", tmp_path / "c")
-    found = elsewhere_script(
+    read = ["cohort", "read", "tiny-reader", "cases.txt", "--out", "c"]
+    score = [
         "score",
         "classification",
-        tmp_path / "c",
-        tmp_path / "said.csv",
+        "c",
+        "said.csv",
         "--protocol",
         "strict",
         "--resamples",
-        0,
+        "0",
         "--out",
-        tmp_path / "r",
+        "r",
+    ]
+    ran = subprocess.run(
+        [sys.executable, "-c", COMMANDS, json.dumps([[*read, "--json"], [*score, "--json"]])],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
     )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    cohort, found = (json.loads(line) for line in ran.stdout.splitlines())
+    assert cohort
     assert found["protocol"] == "strict"
     assert found["metrics"]["sensitivity"]["value"] == 0.0
     assert found["tiny"] == {"cases": 40, "metric": "auroc"}

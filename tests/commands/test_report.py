@@ -7,8 +7,13 @@ import pytest
 
 from worlds.task_files import MAKERS
 
+IN_QUICK = ("classification", "detection")
 
-@pytest.mark.parametrize("task", sorted(MAKERS))
+
+@pytest.mark.parametrize(
+    "task",
+    [pytest.param(task, marks=[] if task in IN_QUICK else pytest.mark.slow) for task in sorted(MAKERS)],
+)
 def test_tables_and_figures_as_files(task, results, run, tmp_path):
     _, result, _ = results(task)
     page = tmp_path / "page.html"

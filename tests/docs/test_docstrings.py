@@ -6,6 +6,7 @@ import ast
 import doctest
 import importlib
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,12 @@ COMMANDS = ("command", "callback")
 PROPERTIES = ("property", "cached_property")
 FILES = sorted(SOURCE.rglob("*.py"))
 Function = ast.FunctionDef
-DECLARED_ABOVE = inherited(ast.parse(file.read_text(encoding="utf-8")) for file in SOURCE.rglob("*.py"))
-"""A method without a docstring of its own has that of the base class; one with its own says everything."""
+
+
+@cache
+def declared_above():
+    """A method without a docstring of its own has that of the base class; one with its own says everything."""
+    return inherited(ast.parse(file.read_text(encoding="utf-8")) for file in FILES)
 
 
 def section(docstring: str, name: str) -> str | None:
@@ -90,7 +95,7 @@ def of_class(node: ast.ClassDef) -> dict[str, list[str]]:
             out[node.name] += named(docstring, parameters(function))
         elif function.name == "forward" or function.name.startswith("_"):
             continue
-        elif not ast.get_docstring(function) and DECLARED_ABOVE(node, function.name):
+        elif not ast.get_docstring(function) and declared_above()(node, function.name):
             out[name] = []
         elif "Function" in base or decorators(function) & set(PROPERTIES):
             out[name] = [] if ast.get_docstring(function) or "Function" in base else ["a docstring"]

@@ -7,13 +7,12 @@
   Lines under a command are lines of its output, in order; `...` stands for anything, and a number with a
   decimal point may differ in its third digit.
 - `<!-- demo -->` in a page means that its reader has run `make demo`: the folder `demo-out` is there.
-- `<!-- slow -->` in a page means that its examples train: they run with the slow tests.
+- `<!-- slow -->` in a page means that its examples train: they run with the slow tests, and so do `SLOW_PAGES`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import re
 import shlex
@@ -25,6 +24,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SLOW_PAGES = {
+    "docs/footguns.md",
+    "docs/how-to/merge-detections.md",
+    "docs/how-to/score-a-challenge-submission.md",
+    "docs/how-to/use-a-kept-model.md",
+    "docs/how-to/explain.md",
+    "docs/how-to/run-a-study.md",
+    "docs/how-to/make-synthetic-hospitals.md",
+    "docs/how-to/run-the-tomosynthesis-study.md",
+    "docs/how-to/accept-a-vendor-model.md",
+    "docs/how-to/analyse-a-reader-study.md",
+}
+"""Their examples take seconds each and run with the slow tests; tests/commands and tests/study run the same commands."""
 _FENCE = re.compile(r"^(\s*)```(\w*)\s*$")
 _EXIT = re.compile(r"\s+#\s*exit\s+(\d+)\s*$")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -204,8 +216,9 @@ def _with_examples() -> list[Path]:
 
 
 def _marked(page: Path):
-    slow = "<!-- slow -->" in page.read_text(encoding="utf-8")
-    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] if slow else [])
+    name = str(page.relative_to(ROOT))
+    slow = name in SLOW_PAGES or "<!-- slow -->" in page.read_text(encoding="utf-8")
+    return pytest.param(page, id=name, marks=[pytest.mark.slow] if slow else [])
 
 
 @pytest.mark.parametrize("page", [_marked(page) for page in _with_examples()])
@@ -271,10 +284,10 @@ def test_every_page_can_be_reached():
     assert not lost
 
 
-@functools.cache
-def _generated() -> dict[str, str]:
+@pytest.fixture(scope="session")
+def generated(pickled_once) -> dict[str, str]:
     """Every page that `docs/make_reference.py` writes, by its name."""
-    return _generator("make_reference").pages()
+    return pickled_once("reference-pages", lambda: _generator("make_reference").pages())
 
 
 def _generator(name: str):
@@ -300,9 +313,9 @@ def _generator(name: str):
         "study-file.md",
     ],
 )
-def test_generated_reference_is_current(name):
+def test_generated_reference_is_current(name, generated):
     """`python docs/make_reference.py` writes these pages anew."""
-    made = _generated()[name]
+    made = generated[name]
     assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == made
 
 

@@ -61,6 +61,7 @@ def test_what_the_environment_says_stands(monkeypatch):
     monkeypatch.delenv("KMP_BLOCKTIME")
 
 
+@pytest.mark.slow
 def test_how_threads_wait_changes_no_bit():
     pytest.importorskip("torch")
     prints = {

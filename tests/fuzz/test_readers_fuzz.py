@@ -29,9 +29,10 @@ from elsewhere.phantom.tables import (
     write_mama_mia_twin,
 )
 from elsewhere.tables import content_hash, read_table, write_table
+from worlds import examples
 
 EXAMPLES = settings(
-    max_examples=60,
+    max_examples=examples(100),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -166,7 +167,7 @@ def test_mutated_text_inside_gzip(tmp_path, seeds, edits):
 
 
 @pytest.mark.parametrize("part", ["sheet1.xml", "workbook.xml", "styles.xml", "[Content_Types]", "_rels"])
-@settings(EXAMPLES, max_examples=30)
+@settings(EXAMPLES, max_examples=examples(60))
 @given(edits=mutations())
 def test_mutated_xml_inside_a_workbook(tmp_path, seeds, part, edits):
     path = tmp_path / "a.xlsx"
@@ -264,7 +265,7 @@ def test_mutated_tables_through_the_csv_reader(tmp_path, seeds, edits):
         survives(lambda options=options: audit(read_cohort("csv", path, **options)))
 
 
-@settings(EXAMPLES, max_examples=40)
+@settings(EXAMPLES, max_examples=examples(100))
 @given(edits=mutations(), which=st.sampled_from(["cases.parquet", "cohort.json"]))
 def test_mutated_cohort_folder(tmp_path, seeds, edits, which):
     (tmp_path / "a.csv").write_bytes(seeds["a.csv"])
@@ -276,7 +277,7 @@ def test_mutated_cohort_folder(tmp_path, seeds, edits, which):
     survives(load_cohort, folder)
 
 
-@settings(EXAMPLES, max_examples=60)
+@settings(EXAMPLES, max_examples=40)
 @given(
     data=st.binary(max_size=300),
     name=st.sampled_from(["a.csv", "a.csv.gz", "a.parquet", "a.xlsx", "a.txt", "a.tsv"]),

@@ -14,6 +14,7 @@ from elsewhere.errors import UserError
 from elsewhere.predictions import ReadOptions
 from elsewhere.predictions.slide_masks import SlideGeometry, open_slide_mask
 from elsewhere.predictions.slides import read_slides
+from worlds import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 
@@ -68,7 +69,9 @@ def test_a_mutated_pyramid_is_read_or_refused(tmp_path):
     pytest.importorskip("tifffile", reason="needs the extra 'slides'")
     content = tiled(tmp_path)
 
-    @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
     @given(mutations(content[:1200]), st.booleans())
     def throw(head, whole):
         file = tmp_path / "case.tif"
@@ -85,7 +88,9 @@ def test_a_mutated_pyramid_is_read_or_refused(tmp_path):
 def test_a_mutated_mask_is_read_or_refused(ending, tmp_path_factory):
     folder = tmp_path_factory.mktemp("masks")
 
-    @settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples(120), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
     @given(mutations(SEEDS[ending]))
     def throw(content):
         file = folder / f"case{ending}"
@@ -103,7 +108,9 @@ def test_a_mutated_mask_is_read_or_refused(ending, tmp_path_factory):
 def test_a_mutated_slide_table_is_read_or_refused(seed, on_invalid, tmp_path_factory):
     file = tmp_path_factory.mktemp("slides") / "said.csv"
 
-    @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples(80), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
     @given(mutations(seed))
     def throw(content):
         file.write_bytes(content)
@@ -130,7 +137,9 @@ def test_a_mutated_array_of_patches_is_read_or_refused(tmp_path):
     out = io.BytesIO()
     np.save(out, np.random.default_rng(0).random((2, 16, 16)).astype(np.float16))
 
-    @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
     @given(mutations(out.getvalue()[:160]))
     def throw(head):
         (tmp_path / "probabilities.npy").write_bytes(head + out.getvalue()[160:])

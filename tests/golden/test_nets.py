@@ -35,10 +35,11 @@ from golden.nets import (
 )
 
 ON_PUBLIC_DATA = {"ultrasound-lite", "mri-response"}
-PARAMETERS = [
-    pytest.param(name, marks=[pytest.mark.slow, pytest.mark.real_data] if name in ON_PUBLIC_DATA else [])
-    for name in STUDIES
-]
+SLOW = {name: [pytest.mark.slow, pytest.mark.real_data] for name in ON_PUBLIC_DATA} | {
+    "mri": [pytest.mark.slow]
+}
+"""The others hold the quick form: `demo` a study of pictures, `demo-tasks` and `commands` every task."""
+PARAMETERS = [pytest.param(name, marks=SLOW.get(name, [])) for name in STUDIES]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -85,31 +86,62 @@ def world(tmp_path_factory) -> Path:
     return folder
 
 
-def run(world: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command line of this package, with the other package installed beside it."""
+COMMANDS = {
+    "plan": "plan study.toml --out planned",
+    "run": "run study.toml --out out --bundle bundle --device cpu --json",
+    "check-bundle": "check-bundle bundle",
+}
+RUNNER = """
+import contextlib, io, json, shlex, sys
+from elsewhere.cli import main
+done = {}
+for name, command in json.load(sys.stdin).items():
+    out, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(out):
+        try:
+            main(shlex.split(command))
+        except SystemExit as end:
+            code = int(end.code or 0)
+    done[name] = [code, out.getvalue()]
+print(json.dumps(done))
+"""
+
+
+class Done(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+
+
+@pytest.fixture(scope="module")
+def done(world) -> dict[str, Done]:
+    """The commands in one process of its own, with the other package installed beside this one."""
     paths = [str(world / "site"), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-    return subprocess.run(
-        [sys.executable, "-m", "elsewhere", *words],
+    process = subprocess.run(
+        [sys.executable, "-c", RUNNER],
         cwd=world,
+        input=json.dumps(COMMANDS),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         capture_output=True,
         text=True,
         check=False,
     )
+    assert process.returncode == 0, process.stderr[-3000:]
+    return {name: Done(*found) for name, found in json.loads(process.stdout.splitlines()[-1]).items()}
 
 
 @pytest.fixture(scope="module")
-def ran(world) -> dict:
-    done = run(world, "run", "study.toml", "--out", "out", "--bundle", "bundle", "--device", "cpu", "--json")
-    assert done.returncode in (0, 2, 3), done.stdout + done.stderr
-    return json.loads(done.stdout)
+def ran(done) -> dict:
+    assert done["run"].code in (0, 2, 3), done["run"].out
+    return json.loads(done["run"].out)
 
 
-def test_it_is_planned_without_a_line_of_ours(world):
-    done = run(world, "plan", "study.toml", "--out", "planned")
-    assert done.returncode == 0, done.stderr
-    assert "North: 29 no pCR, 30 pCR, 1 unknown" in done.stdout or "North: 60 cases" in done.stdout
-    assert "level-crossing" in done.stdout and "random" in done.stdout
+def test_it_is_planned_without_a_line_of_ours(done):
+    code, out = done["plan"]
+    assert code == 0, out
+    assert "North: 29 no pCR, 30 pCR, 1 unknown" in out or "North: 60 cases" in out
+    assert "level-crossing" in out and "random" in out
 
 
 def test_it_is_trained_scored_and_ranked_with_a_built_in_baseline(world, ran):
@@ -141,11 +173,11 @@ def test_a_verdict_has_its_margin_and_smallest_detectable_drop(world, ran):
     assert event["verdict"].notna().all() and (event["smallest_detectable_drop"] > 0).all()
 
 
-def test_its_bundle_is_recomputed(world, ran):
-    done = run(world, "check-bundle", "bundle")
-    assert done.returncode == 0, done.stdout
-    assert re.search(r"(\d+) of \1 runs have the same scores when they are scored again", done.stdout)
-    assert re.search(r"(\d+) of \1 tables are the same", done.stdout)
+def test_its_bundle_is_recomputed(done):
+    code, out = done["check-bundle"]
+    assert code == 0, out
+    assert re.search(r"(\d+) of \1 runs have the same scores when they are scored again", out)
+    assert re.search(r"(\d+) of \1 tables are the same", out)
 
 
 @pytest.mark.parametrize("name", ["elsewhere_signals.py", "pyproject.toml"])

@@ -206,6 +206,7 @@ def test_every_split_has_every_finding_and_patients_are_in_one_split():
     assert len({p.patient_id for p in people}) == len(people)
 
 
+@pytest.mark.slow
 def test_sizes_and_depths_are_those_of_the_published_boxes():
     """The published training set: diagonal 299 px (195-426), depth 0.42 +- 0.16."""
     diagonals, depths, slices = [], [], []

@@ -119,6 +119,7 @@ def test_a_bare_machine_runs_recipes_and_what_it_did_comes_back(work, tmp_path):
     assert run_units(units, work, here, device="cpu").done == ()
 
 
+@pytest.mark.slow
 def test_killed_with_sigkill_the_same_run_goes_on(work, tmp_path, log):
     units = units_of(work, 4, seconds=1.0)
     save_work(units, work, tmp_path / "work")

@@ -137,7 +137,7 @@ def test_it_trains_predicts_boxes_in_the_volume_and_its_weights_predict_the_same
         assert np.array_equal(box, again[case][0]) and np.array_equal(score, again[case][1])
 
 
-@pytest.mark.parametrize("name", ["dense-detector", "pranjalsahu"])
+@pytest.mark.parametrize("name", ["dense-detector", pytest.param("pranjalsahu", marks=pytest.mark.slow)])
 def test_a_killed_training_resumes_to_the_same_boxes(world, name, tmp_path):
     parts, settings = parts_of(world), SETTINGS[name] | ONCE | {"epochs": 3}
     _, whole = run_recipe(world, name, settings, tmp_path / "whole", **parts)
@@ -161,6 +161,10 @@ def test_a_killed_training_resumes_to_the_same_boxes(world, name, tmp_path):
     assert networks and len(networks) < 6
     for case, (box, score) in whole.items():
         assert np.array_equal(box, resumed[case][0]) and np.array_equal(score, resumed[case][1])
+
+
+IN_QUICK = ("dense-detector", "ucla-mii")
+"""One network, and folds of several; the view that recipes read through withholds the truth from all of them."""
 
 
 class SpySource(TomosynthesisSource):
@@ -201,7 +205,9 @@ def unit_of(world, name, settings):
     )
 
 
-@pytest.mark.parametrize("name", sorted(SETTINGS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in IN_QUICK else pytest.mark.slow) for n in sorted(SETTINGS)]
+)
 def test_no_recipe_asks_for_the_truth_of_what_it_predicts(world, name):
     spy, work = spied(world)
     unit = unit_of(world, name, SETTINGS[name] | ONCE)
@@ -253,7 +259,7 @@ def test_a_validation_part_without_lesions_and_detections_of_one_kind_are_no_hin
     assert "all true or all false" in trained.notes[0] and len(answers) == len(parts["predict"])
 
 
-@pytest.mark.parametrize("name", ["vicorob", "ucla-mii", "nyu"])
+@pytest.mark.parametrize("name", [pytest.param("vicorob", marks=pytest.mark.slow), "ucla-mii", "nyu"])
 def test_folds_and_perturbed_sets_without_a_lesion_are_left_out(world, name, tmp_path):
     positive = next(case for case in world.of_split("train") if case.label)
     without = tuple(case for case in world.cases if case.label == 0)

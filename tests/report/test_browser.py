@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.slow)])
 def test_silent_and_without_sideways_scroll(browser, folder, task, width):
     path = folder / f"{task}.html"
     context, page = visit(browser, path, width=width)
@@ -50,7 +50,9 @@ def test_contrast_in_light_and_dark(browser, folder, dark):
     context.close()
 
 
-@pytest.mark.parametrize("word", [*WORDS, None])
+@pytest.mark.parametrize(
+    "word", [WORDS[0], *(pytest.param(w, marks=pytest.mark.slow) for w in WORDS[1:]), None]
+)
 def test_the_first_printed_page_holds_the_verdict_and_nothing_of_the_rest(browser, tmp_path, word):
     summary = {k: v for k, v in make_summary("classification", word=word).items() if k not in SLOW}
     path = write_report(summary, tmp_path / "page.html")

@@ -21,10 +21,11 @@ from elsewhere.scenarios import (
     nested_scenarios,
     scenarios_of,
 )
+from worlds import examples
 from worlds.scenario_tables import some_split_exists, spanning_units, study_tables, units_of
 
 SEEDS = st.integers(0, 2**40)
-FEW = settings(deadline=None, max_examples=50)
+FEW = settings(deadline=None, max_examples=examples(80))
 
 
 def all_scenarios(table: pd.DataFrame, folds: int = 3) -> list[Scenario]:

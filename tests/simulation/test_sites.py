@@ -126,7 +126,7 @@ def test_the_tables_show_what_fails_and_what_the_program_warns_of():
 
 def test_small_sites_keep_the_level_of_a_ranking():
     """The quick form of the table: 50 sites of 2 patients separate equal models about as one site does."""
-    cell = job(kind="level", what="ranking", patients=100, sites=50, replicates=60, resamples=150)
+    cell = job(kind="level", what="ranking", patients=100, sites=50, replicates=30, resamples=150)
     for row in site_rows([cell], processes=1):
         assert row.rate <= 0.2, row  # nearly always without pooling
 

@@ -218,3 +218,14 @@ def test_a_pilots_skewness_changes_a_plan_of_means_and_the_default_is_named():
     assert flat.cases < plan_sample(SampleDesign(metric="dice", **base)).cases < long_tail.cases
     assert any("-2 (assumed" in note for note in plan_sample(SampleDesign(metric="dice", **base)).notes)
     assert any("-3 (given)" in note for note in long_tail.notes)
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_the_power_is_the_weight_of_the_intervals_beyond_zero(higher):
+    """A kernel sums it for the search; the intervals of all pairs of outcomes are what it stands for."""
+    for kind, more in (("proportion", {"trials": 60.0}), ("auroc", {"positives": 20.0, "negatives": 45.0})):
+        here, reference = (Side(kind=kind, value=0.8, df=40.0, **more) for _ in range(2))
+        made = Comparison(here=here, reference=reference, alpha=0.05, higher_is_better=higher, span=1.0)
+        for drop in (0.0, 0.1, 0.17):
+            lo, hi, weight = made._intervals(drop)
+            assert made.detection(drop) == weight[hi < 0 if higher else lo > 0].sum()

@@ -163,7 +163,10 @@ def test_alike_sites_have_no_spread():
     assert r.prediction_hi - r.prediction_lo > 0.1
 
 
-@pytest.mark.parametrize(("sites", "spread"), [(8, 0.15), (20, 0.1), (10, 0.5)])
+@pytest.mark.parametrize(
+    ("sites", "spread"),
+    [(8, 0.15), *(pytest.param(*cell, marks=pytest.mark.slow) for cell in ((20, 0.1), (10, 0.5)))],
+)
 def test_prediction_interval_covers_new_sites(sites, spread):
     """ST-10a. With a small spread the plug-in interval covered 84 to 88 % here: in many sets of sites the
     estimated variance is 0 by chance. 600 replicates err by 0.9 points, so 92 % is three errors below 95 %."""

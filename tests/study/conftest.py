@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from worlds.drawn_figures import build_without_drawing
 from worlds.picture_study import write_world
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _figures_not_drawn(request):
+    """For every file of this folder that does not say `DRAWS_FIGURES`: its tests read other things of a report."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not getattr(request.module, "DRAWS_FIGURES", False):
+            build_without_drawing(patch)
+        yield
 
 
 @pytest.fixture(scope="session")

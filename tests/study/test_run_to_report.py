@@ -12,6 +12,8 @@ from elsewhere.commands.run import run_study
 from elsewhere.errors import EXIT_OK
 from worlds.picture_study import run_tiny, train, write_world
 
+DRAWS_FIGURES = True
+
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory):

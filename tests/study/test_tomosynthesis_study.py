@@ -28,6 +28,7 @@ from elsewhere.scoring.prepared import prepare
 from elsewhere.scoring.task import ScoreOptions
 from elsewhere.study.results import RunKey
 
+DRAWS_FIGURES = True
 VENDORS = ("Synthetic vendor A", "Synthetic vendor B")
 MAIN = "mean_sensitivity_1_to_4"
 STUDY = """

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from hypothesis import settings
+
 TESTS = Path(__file__).resolve().parent.parent
 
 
@@ -26,3 +28,19 @@ def child_environment(**more: str) -> dict[str, str]:
     """
     paths = [str(TESTS), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path), **more}
+
+
+def examples(whole: int) -> int:
+    """Number the examples of a property: `tests/conftest.py` lowers Hypothesis' own default in `make test`.
+
+    Args:
+        whole: Examples in `make test-all`.
+
+    Returns:
+        That many, or two fifths of them where the slow tests are left out.
+
+    Example:
+        >>> examples(100) in (40, 100)
+        True
+    """
+    return whole * settings.default.max_examples // 100

@@ -146,7 +146,12 @@ def write_bto(path: Path, volume: npt.NDArray[Any], how: Bto | None = None) -> P
             delattr(ds, keyword)
         else:
             setattr(ds, keyword, value)
-    contents = [encoded(np.ascontiguousarray(frame), how.syntax) for frame in volume]
+    different: dict[bytes, bytes] = {}  # compressing takes long: slices that are the same are compressed once
+    for frame in volume:
+        pixels = frame.tobytes()
+        if pixels not in different:
+            different[pixels] = encoded(np.ascontiguousarray(frame), how.syntax)
+    contents = [different[frame.tobytes()] for frame in volume]
     if how.syntax in ("implicit", "explicit"):
         ds.PixelData = b"".join(contents)
         ds["PixelData"].VR = "OW" if bits == 16 else "OB"

@@ -107,11 +107,12 @@ def report_study(
     page = write_study_report(summary, run.paths.report, pictures=pictures)
     if options.bundle is None:
         return StudyReport(summary=summary, path=page)
+    same = None if pictures is not None else page.read_text(encoding="utf-8")
     bundle = write_bundle(
         run.results,
         options.bundle,
         run_folder=run.paths.out,
-        write_report=lambda folder: write_study_report(summary, folder, key_file=False),
+        write_report=lambda folder: write_study_report(summary, folder, key_file=False, html=same),
         options=BundleOptions(masks=options.bundle_masks, replace=options.replace, columns=REPORTED_COLUMNS),
     )
     return StudyReport(summary=summary, path=page, bundle=bundle)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numba
 import numpy as np
@@ -66,6 +67,11 @@ def binary_spec(name: str, *, nll_epsilon: float = 2.0**-52, primary: bool = Fal
         >>> binary_spec("brier").worst, binary_spec("auroc_calibrated").label
         (1.0, 'AUROC, calibrated')
     """
+    return _made_spec(name, nll_epsilon, primary)
+
+
+@lru_cache(maxsize=256)
+def _made_spec(name: str, nll_epsilon: float, primary: bool) -> MetricSpec:
     base, calibrated = _base_name(name)
     spec = {
         "auroc": MetricSpec(

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from worlds.picture_results import cnn_alone, small_results, small_summary
+from worlds.picture_results import cnn_alone, small_results
 
 
 @pytest.fixture(scope="session")
 def pictures():
     """Two models, two inputs, three seeds, four datasets."""
     return small_results()
-
-
-@pytest.fixture(scope="session")
-def picture_summary():
-    """Its numbers."""
-    return small_summary()
 
 
 @pytest.fixture(scope="session")

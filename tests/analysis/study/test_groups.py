@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from elsewhere.analysis.study.summary import analyse
 from worlds.recipe_results import (
     make_cohort,
     make_results,
@@ -16,6 +15,9 @@ from worlds.recipe_results import (
     study_of,
     with_scores,
 )
+from worlds.some_analyses import analyse_some
+
+GROUPS = ("leaderboards", "groups", "cases")
 
 
 def test_fairness_that_cannot_be_estimated_is_reported(mri_summary):
@@ -37,7 +39,9 @@ def test_a_planted_gap_stands_out_and_a_fair_model_does_not():
         ("segmentation", "fair", "here", 1): segmentation_scores(cohort, rng, dice=0.7),
     }
     runs = [run_row("segmentation", name, "here") for name in ("unfair", "fair")]
-    made = analyse(results_of(study_of(("unfair", "fair"), ()), cohort, runs, scores), resamples=200)
+    made = analyse_some(
+        results_of(study_of(("unfair", "fair"), ()), cohort, runs, scores), *GROUPS, resamples=200
+    )
     table = made.of("fairness", variable="menopausal_status").set_index("method")
     assert table.loc["unfair", "flagged"] and not table.loc["fair", "flagged"]
     assert table.loc["unfair", "gap"] > table.loc["unfair", "null_upper"]
@@ -54,7 +58,7 @@ def test_a_group_of_one_patient_is_withheld():
     for key, held in made.scores.items():
         density = ["D" if case == tested[0] else "B" for case in held.cases["case_id"]]
         scores[key] = replace(held, cases=held.cases.assign(breast_density=density))
-    summary = analyse(with_scores(made, scores), resamples=30)
+    summary = analyse_some(with_scores(made, scores), *GROUPS, resamples=30)
     groups = summary.of("groups", variable="breast_density", method="subtraction").set_index("group")
     assert groups.loc["D", "patients"] == "<5" and np.isnan(groups.loc["D", "dice"])
     assert summary.of("fairness", variable="breast_density")["smallest_group"].tolist() == ["<5"] * 4
@@ -74,7 +78,7 @@ def test_the_worst_group_of_one_patient_is_not_named_and_the_interval_says_whom_
         run_row("response", "r", "here", training="", status="skipped", reason="one outcome"),
     ]
     scores = {("segmentation", "r", "here", 1): segmentation_scores(cohort, rng, dice=0.7, drop=lost)}
-    made = analyse(results_of(study_of(("r",), ()), cohort, runs, scores), resamples=100)
+    made = analyse_some(results_of(study_of(("r",), ()), cohort, runs, scores), *GROUPS, resamples=100)
     row = made.of("fairness", variable="subtype").iloc[0]
     assert row["interval_without"] == "luminal" and row["gap_hi"] < row["gap"]
     assert row["worst_group"] == "a group under 5" and np.isnan(row["worst_group_score"])
@@ -95,7 +99,7 @@ def test_groups_and_sizes(mri_summary):
 
 def test_a_share_does_not_tell_a_count_that_is_withheld():
     made = make_results(kinds=("leave-one-dataset-out",), sizes={"A": 30, "B": 6, "C": 30})
-    mix = analyse(made, resamples=0).of("size_mix").set_index("dataset")
+    mix = analyse_some(made, *GROUPS, resamples=0).of("size_mix").set_index("dataset")
     shares = ["small_share", "moderate_share", "large_share"]
     assert mix.loc["B", shares].isna().all()
     for _, row in mix.iterrows():

@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 from elsewhere.analysis.study.boards import BOARD_LABELS, baseline_of, boards_of, pooled
-from elsewhere.analysis.study.summary import analyse
 from elsewhere.statistics.ranking import rank_models
 from elsewhere.statistics.resampling import Resampling
 from worlds.recipe_results import (
@@ -22,6 +21,7 @@ from worlds.recipe_results import (
     run_row,
     with_scores,
 )
+from worlds.some_analyses import analyse_some
 
 ONE = {"residual-unet": 0.7}
 
@@ -111,7 +111,11 @@ def test_chance():
         segmenters={},
         predictors={"random": 0.0, "clinical": 30.0},
     )
-    table = analyse(made, resamples=20).of("chance", board="internal").set_index("method")
+    table = (
+        analyse_some(made, "leaderboards", "ranking", resamples=20)
+        .of("chance", board="internal")
+        .set_index("method")
+    )
     assert table.loc["clinical", "p"] == pytest.approx(1 / 1001) and table.loc["clinical", "p_holm"] < 0.05
     assert table.loc["random", "p_holm"] > 0.05 and set(table["classifiers"]) == {1000}
 
@@ -126,7 +130,9 @@ def test_a_cohort_without_any_variable_is_ranked_by_performance():
         made.cohort,
         cases=made.cohort.cases.drop(columns=["age", "menopausal_status", "breast_density"]),
     )
-    summary = analyse(with_scores(replace(made, cohort=cohort), bare), resamples=30)
+    summary = analyse_some(
+        with_scores(replace(made, cohort=cohort), bare), "leaderboards", "groups", "ranking", resamples=30
+    )
     board = lead(summary)
     assert set(board["ranked_by"]) == {"performance"} and board["fairness"].isna().all()
     assert summary.of("weights").empty
@@ -139,7 +145,7 @@ def test_a_constant_prediction_is_not_ranked_and_is_named():
     part = made.cohort.subset(np.arange(60) % 2 == 0)
     constant = response_scores(part, np.random.default_rng(0), skill=0, constant=True)
     results = with_scores(made, {**made.scores, ("response", "slice-cnn", "A", 1): constant})
-    summary = analyse(results, resamples=20)
+    summary = analyse_some(results, "leaderboards", "ranking", resamples=20)
     row = lead(summary, "response").set_index("method").loc["slice-cnn"]
     assert row["status"] == "not ranked" and "constant prediction" in row["reason"]
     assert any("slice-cnn" in w and "constant" in w for w in summary.warnings)
@@ -150,7 +156,7 @@ def test_a_constant_part_of_several_makes_no_constant_board():
     part = made.cohort.subset((made.cohort.cases["dataset"] == "DUKE").to_numpy())
     constant = response_scores(part, np.random.default_rng(0), skill=0, constant=True)
     results = with_scores(made, {**made.scores, ("response", "slice-cnn", "rest>DUKE", 1): constant})
-    summary = analyse(results, resamples=20)
+    summary = analyse_some(results, "leaderboards", "ranking", resamples=20)
     row = lead(summary, "response").set_index("method").loc["slice-cnn"]
     assert row["status"] == "ranked"
     assert not any("The prediction is constant" in w for w in summary.warnings)
@@ -162,14 +168,19 @@ def test_empty_masks_are_counted_over_the_board_and_by_method():
     for number, (key, held) in enumerate(made.scores.items()):
         voxels = np.where(np.arange(len(held.cases)) < 2 + number, 0, 50)
         scores[key] = replace(held, cases=held.cases.assign(n_truth_voxels=40, n_prediction_voxels=voxels))
-    summary = analyse(with_scores(made, scores), resamples=20)
+    summary = analyse_some(with_scores(made, scores), "leaderboards", "ranking", resamples=20)
     (warning,) = [w for w in summary.warnings if "predictions are empty" in w]
     assert warning.startswith("residual-unet (") and "9 of 190 predictions are empty" in warning
 
 
 def test_a_method_that_lacks_a_scenario_is_listed():
     made = make_results(kinds=(LODO,), predictors={})
-    summary = analyse(failed_where(made, method="breast-crop", scenario="rest>DUKE"), resamples=20)
+    summary = analyse_some(
+        failed_where(made, method="breast-crop", scenario="rest>DUKE"),
+        "leaderboards",
+        "ranking",
+        resamples=20,
+    )
     row = lead(summary).set_index("method").loc["breast-crop"]
     assert row["status"] == "not ranked" and "not every one of 3 scenarios" in row["reason"]
 
@@ -182,7 +193,7 @@ def test_the_gate_is_passed_clearly_by_the_paired_difference_alone():
         segmenters={},
         predictors={"random": 0.0, "clinical": 1.0, "radiomics": 0.6, "video": 0.8},
     )
-    summary = analyse(made, resamples=200)
+    summary = analyse_some(made, "leaderboards", "ranking", resamples=200)
     gate = summary.of("gate", task="response").set_index("method")
     lower = lead(summary, "response").set_index("method")["balanced_accuracy_lo"]
     own = lower - gate.loc["random", "performance"]
@@ -193,7 +204,7 @@ def test_the_gate_is_passed_clearly_by_the_paired_difference_alone():
 
 def test_seeds_are_averaged_within_the_board():
     made = make_results(kinds=(LODO,), seeds=(1, 2, 3), sizes={"A": 30, "B": 30, "C": 30})
-    summary = analyse(made, resamples=30)
+    summary = analyse_some(made, "leaderboards", "ranking", resamples=30)
     for task, metric in (("segmentation", "dice"), ("response", "auroc")):
         board = lead(summary, task).set_index("method")
         by_seed = summary.of("seeds", task=task).groupby("method")[metric].mean()

@@ -76,6 +76,7 @@ def test_without_a_margin_it_says_where_the_verdict_would_change(picture_summary
     assert told["equivalent_from"] == pytest.approx(-told["lo90"])
 
 
+@pytest.mark.slow
 def test_the_same_answers_give_the_same_numbers(small):
     one, other = (analyse(small, resamples=100) for _ in range(2))
     assert set(one.tables) == set(other.tables)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elsewhere.analysis.study.summary import analyse
 from elsewhere.analysis.study.transfers import PREDICTS_BY_CHANCE, could_be_seen, too_few
 from elsewhere.statistics.verdict import Verdict
 from worlds.recipe_results import LODO, make_results, with_margin
+from worlds.some_analyses import analyse_some
 
 ONE = {"residual-unet": 0.7}
 
@@ -45,7 +45,9 @@ def test_the_drop_over_datasets_is_the_mean_of_its_sources(mri_summary):
 
 def test_three_datasets_have_no_verdict_and_four_have():
     def headline(results):
-        return analyse(results, resamples=60).headline["tasks"]["segmentation"]
+        return analyse_some(results, "leaderboards", "transfers", resamples=60).headline["tasks"][
+            "segmentation"
+        ]
 
     few = headline(make_results(margin=0.02, predictors={}, segmenters=ONE))
     assert few["verdict"] == "NOT ASSESSED" and "at least 4" in few["reason"]
@@ -64,12 +66,12 @@ def test_a_handful_of_patients_has_no_number_and_no_leader():
     made = make_results(
         kinds=(LODO, "internal"), sizes={"A": 6, "B": 40, "C": 40}, margin=0.05, predictors={}
     )
-    summary = analyse(made, resamples=40)
+    summary = analyse_some(made, "leaderboards", "transfers", resamples=40)
     found = summary.of("transfers").query("target == 'A'")
     assert set(found["reason"]) == {"fewer than 10 patients: not compared"} and found["internal"].isna().all()
     assert (summary.of("drop")["datasets"] == 2).all()
     tiny = make_results(kinds=(LODO, "internal"), sizes={"A": 4, "B": 4}, margin=0.05, predictors={})
-    for told in analyse(tiny, resamples=40).headline["tasks"].values():
+    for told in analyse_some(tiny, "leaderboards", "transfers", resamples=40).headline["tasks"].values():
         assert told["too_few"] == "fewer than 10 patients" and told["verdict"] == "NOT ASSESSED"
         assert "internal" not in told and told["reason"].endswith("fewer than 10 patients: not compared")
     assert too_few(40, (36, 4)) == "fewer than 5 cases of a class" and not too_few(40, (35, 5))
@@ -77,7 +79,9 @@ def test_a_handful_of_patients_has_no_number_and_no_leader():
 
 def test_a_dataset_of_few_patients_has_no_difference_and_no_verdict():
     made = make_results(sizes={"A": 14, "B": 60, "C": 60}, margin=0.02, predictors={}, away=0.3)
-    table = analyse(made, resamples=40).of("transfers", method="subtraction", kind=LODO)
+    table = analyse_some(made, "leaderboards", "transfers", resamples=40).of(
+        "transfers", method="subtraction", kind=LODO
+    )
     by = table.set_index("target")
     assert np.isnan(by.loc["A", "difference"]) and by.loc["A", "verdict"] == "NOT ASSESSED"
     assert "fewer than 10" in by.loc["A", "reason"]
@@ -85,7 +89,7 @@ def test_a_dataset_of_few_patients_has_no_difference_and_no_verdict():
 
 
 def test_a_method_that_predicts_by_chance_has_no_verdict(mri_results):
-    summary = analyse(with_margin(mri_results, 0.9), resamples=60)
+    summary = analyse_some(with_margin(mri_results, 0.9), "leaderboards", "transfers", resamples=60)
     for table in ("transfers", "centres", "drop"):
         rows = summary.of(table, task="response")
         verdicts = rows.groupby("method")["verdict"].agg(set).to_dict()
@@ -104,7 +108,9 @@ def test_only_a_drop_that_is_possible_could_be_detected(drop, level, metric, see
 
 
 def test_without_an_internal_scenario_no_drop_is_estimated():
-    made = analyse(make_results(kinds=(LODO,), margin=0.05, predictors={}), resamples=40)
+    made = analyse_some(
+        make_results(kinds=(LODO,), margin=0.05, predictors={}), "leaderboards", "transfers", resamples=40
+    )
     told = made.headline["tasks"]["segmentation"]
     assert told["verdict"] == "NOT ASSESSED" and "no internal scenario" in told["reason"]
     assert told["lowest"]["value"] <= told["highest"]["value"]

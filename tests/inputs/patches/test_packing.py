@@ -348,7 +348,6 @@ def test_two_runs_at_one_store(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-sys.path.insert(0, {tests!r})
 from elsewhere.inputs.patches import shards, slide_packing, packing
 from worlds.patch_stores import rows_of
 slide_packing.SHARD_PATCHES, slide_packing._AT_ONCE = 8, 4
@@ -375,10 +374,16 @@ print(steps)
 """
 
 
-def killed_at(folder: Path, step: int) -> subprocess.CompletedProcess[str]:
+def with_the_tests() -> dict[str, str]:
+    """The environment of a process that imports what the tests share."""
     tests = str(Path(__file__).resolve().parents[2])
+    return os.environ | {"PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])}
+
+
+def killed_at(folder: Path, step: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", KILLED.format(tests=tests), str(folder), str(step)],
+        [sys.executable, "-c", KILLED, str(folder), str(step)],
+        env=with_the_tests(),
         capture_output=True,
         text=True,
         check=False,
@@ -487,7 +492,6 @@ def test_a_worker_that_dies_costs_its_slide_alone(tmp_path, monkeypatch):
 ORPHAN = """
 import sys, time
 from pathlib import Path
-sys.path.insert(0, {tests!r})
 from elsewhere.inputs.patches import packing, slide_packing
 from worlds.patch_stores import SPEC_32, rows_of
 def slow(job, store, spec, **options):
@@ -502,14 +506,13 @@ def test_workers_end_with_the_run(tmp_path):
     """A worker that outlived its run would write to a store that is not locked."""
     write_slide(tmp_path / "a.tif")
     script = tmp_path / "run.py"
-    tests = str(Path(__file__).resolve().parents[2])
     script.write_text(
-        ORPHAN.format(tests=tests) + "if __name__ == '__main__':\n"
+        ORPHAN + "if __name__ == '__main__':\n"
         "    folder = Path(sys.argv[1])\n"
         "    jobs = [rows_of(folder / 'a.tif', case_id=name) for name in 'ab']\n"
         "    packing.pack(jobs, folder / 'store', SPEC_32, workers=2)\n"
     )
-    run = subprocess.Popen([sys.executable, str(script), str(tmp_path)])
+    run = subprocess.Popen([sys.executable, str(script), str(tmp_path)], env=with_the_tests())
     marks = [tmp_path / "a", tmp_path / "b"]
     deadline = time.monotonic() + 60
     while not all(mark.exists() and mark.read_text() for mark in marks) and time.monotonic() < deadline:

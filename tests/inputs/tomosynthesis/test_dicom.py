@@ -250,9 +250,19 @@ print(peak() - alone)
 """
 
 
+IN_QUICK = {("explicit", True), ("jpeg-2000", False)}
+"""Plain and compressed, cached and not; the slow tests have the other encodings."""
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux' /proc")
-@pytest.mark.parametrize("syntax", ["explicit", "rle", "jpeg-lossless", "jpeg-ls", "jpeg-2000", "htj2k"])
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(
+    ("syntax", "cached"),
+    [
+        pytest.param(syntax, cached, marks=[] if (syntax, cached) in IN_QUICK else pytest.mark.slow)
+        for syntax in ("explicit", "rle", "jpeg-lossless", "jpeg-ls", "jpeg-2000", "htj2k")
+        for cached in (False, True)
+    ],
+)
 def test_a_volume_of_real_size_takes_less_than_150_mb(made_once, tmp_path, syntax, cached):
     """Of the process above the bare interpreter, libraries included, while every slice is read, or read and cached."""
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from elsewhere.analysis.study.design import KIND_LABELS
-from elsewhere.analysis.study.summary import analyse
 from elsewhere.errors import UserError
 from worlds.picture_results import World, context_of, make_results, with_runs
+from worlds.some_analyses import analyse_without
 from worlds.study_pages import first_part, html_of, table_of
 
+OTHERS = ("groups", "cases", "calibration", "lesion against normal", "abstention")
+"""Analyses whose sections are not looked at here."""
 CHOICE = World(kinds=("leave-one-dataset-out", "nested"), seeds=(1, 2, 3), inputs=("roi",), analyses={})
 
 
@@ -19,7 +21,7 @@ def choice():
 
 
 def page_without(results, gone):
-    made = analyse(with_runs(results, results.runs[~gone]), resamples=0)
+    made = analyse_without(with_runs(results, results.runs[~gone]), *OTHERS, resamples=0)
     return made, html_of(made, "several sources")
 
 
@@ -31,7 +33,9 @@ def test_a_margin_study_is_compared_with_the_published_margins():
         analyses={"reference": "ultrasound", "margin_reference": 0.12},
     )  # fmt: skip
     made = make_results(world)
-    summary = analyse(with_runs(made, made.runs[made.runs["scenario"].isin(four)]), resamples=0)
+    summary = analyse_without(
+        with_runs(made, made.runs[made.runs["scenario"].isin(four)]), *OTHERS, resamples=0
+    )
     assert summary.tables["margins"].set_index("margin").loc[0.0, "published_auroc"] == 0.778
     page = html_of(summary, "margins")
     assert 'id="classification-margins"' in page and "its smallest possible value is 0.125" in page
@@ -40,14 +44,14 @@ def test_a_margin_study_is_compared_with_the_published_margins():
 
 def test_several_sources_have_their_section():
     world = World(kinds=("external", "leave-one-dataset-out"), seeds=(1,), models=("cnn",), inputs=("roi",))
-    page = html_of(analyse(make_results(world), resamples=0), "several sources")
+    page = html_of(analyse_without(make_results(world), *OTHERS, resamples=0), "several sources")
     table = table_of(page, "AUROC where all other datasets train")
     assert "Single source, mean" in table and "Single source, best" in table
 
 
 def test_a_configuration_with_fewer_seeds_says_so(choice):
     """Nested runs too: a mean over fewer seeds is a weaker ensemble."""
-    page = html_of(analyse(choice, resamples=0), "several sources")
+    page = html_of(analyse_without(choice, *OTHERS, resamples=0), "several sources")
     assert " of 3</" not in page and "Fewer seeds than the others" not in page
     runs = choice.runs
     fewer, page = page_without(
@@ -99,4 +103,4 @@ def test_nested_runs_have_a_name():
     context = context_of(results)
     assert context.runs.empty and context.boards == [] and len(context.planned) == 12
     with pytest.raises(UserError, match="no method of the study could be ranked"):
-        analyse(results, resamples=0)
+        analyse_without(results, *OTHERS, resamples=0)

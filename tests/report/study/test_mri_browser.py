@@ -13,16 +13,16 @@ from elsewhere.report.page.shell import environment
 from elsewhere.report.page.slider import script
 from elsewhere.report.result.first_page import FirstPage
 from elsewhere.report.study.leaderboard import slider
-from elsewhere.report.study.page import StudyPage, write_study_report
+from elsewhere.report.study.page import StudyPage
 from worlds.browser_pages import CONTRAST, visit
 from worlds.recipe_results import published
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def path(mri_summary, tmp_path_factory):
-    return write_study_report(mri_summary, tmp_path_factory.mktemp("page"))
+@pytest.fixture
+def path(mri_page_folder):
+    return mri_page_folder / "report.html"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def board(mri_summary, tmp_path_factory):
     return file
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.slow)])
 def test_silent_and_without_sideways_scroll(browser, path, width):
     context, page = visit(browser, path, width=width)
     assert page.noise == [] and page.requests == [path.as_uri()]
@@ -77,7 +77,7 @@ def test_tables_fit_a_wide_screen(browser, path):
     context.close()
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_contrast_in_light_and_dark(browser, path, dark):
     context, page = visit(browser, path, width=1280, dark=dark)
     result = page.evaluate(CONTRAST)

@@ -21,14 +21,12 @@ from worlds.recipe_results import LODO, make_results, published, with_margin
 FIVE = {"EQUIVALENT", "BELOW", "ABOVE", "INCONCLUSIVE", "NOT ASSESSED"}
 
 
-@pytest.fixture(scope="module")
-def folder(mri_summary, tmp_path_factory):
-    made = tmp_path_factory.mktemp("recipes")
-    write_study_report(mri_summary, made)
-    return made
+@pytest.fixture
+def folder(mri_page_folder):
+    return mri_page_folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def page(folder):
     return (folder / "report.html").read_text()
 
@@ -136,7 +134,7 @@ def test_tables_and_key_file_stand_beside(folder, mri_summary):
     assert stat.S_IMODE((folder / "case_key.csv").stat().st_mode) == 0o600
 
 
-def test_the_same_summary_gives_the_same_bytes(mri_summary, page):
+def test_the_same_summary_gives_the_same_bytes(mri_summary, page, drawn):
     assert render_study_report(mri_summary) == page
 
 

@@ -12,12 +12,12 @@ from worlds.picture_results import cnn_alone, with_settings
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def path(picture_summary, tmp_path_factory):
-    return write_study_report(picture_summary, tmp_path_factory.mktemp("page"))
+@pytest.fixture
+def path(picture_page_folder):
+    return picture_page_folder / "report.html"
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.slow)])
 def test_silent_and_without_sideways_scroll(browser, path, width):
     context, page = visit(browser, path, width=width)
     assert page.noise == [] and page.requests == [path.as_uri()]
@@ -32,7 +32,7 @@ def test_silent_and_without_sideways_scroll(browser, path, width):
     context.close()
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_contrast_in_light_and_dark(browser, path, dark):
     context, page = visit(browser, path, width=1280, dark=dark)
     result = page.evaluate(CONTRAST)
@@ -40,7 +40,7 @@ def test_contrast_in_light_and_dark(browser, path, dark):
     context.close()
 
 
-@pytest.mark.parametrize("margin", [None, 0.1])
+@pytest.mark.parametrize("margin", [None, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_tables_fit_a_wide_screen(browser, path, margin, tmp_path):
     """With a margin too: a column of verdicts makes the tables wider."""
     if margin is not None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-from elsewhere.analysis.study.summary import analyse
 from worlds.picture_results import (
     TASK,
     World,
@@ -20,7 +19,16 @@ from worlds.picture_results import (
     with_runs,
     with_settings,
 )
+from worlds.some_analyses import analyse_without
 from worlds.study_pages import first_of, first_part, html_of
+
+BELOW_THE_FIRST_PAGE = ("groups", "cases", "calibration", "lesion against normal", "abstention")
+
+
+def analysed(results):
+    """The numbers of a study that its first page reads, and no resamples."""
+    return analyse_without(results, *BELOW_THE_FIRST_PAGE, resamples=0)
+
 
 NESTED = World(kinds=("leave-one-dataset-out", "nested"), seeds=(1,), inputs=("whole", "roi"), analyses={})
 
@@ -29,6 +37,13 @@ NESTED = World(kinds=("leave-one-dataset-out", "nested"), seeds=(1,), inputs=("w
 def roi():
     """Three seeds: with fewer, the internal tests of the smallest dataset have too few patients to compare."""
     return make_results(models=("cnn",), inputs=("roi",), analyses={})
+
+
+@pytest.fixture(scope="module")
+def nested():
+    """A study whose nested runs choose a method, and its numbers."""
+    results = make_results(NESTED)
+    return results, analysed(results)
 
 
 def numbers_of(card):
@@ -54,9 +69,11 @@ def test_margin_protocol_and_smallest_detectable_drop_stand_beside_the_verdict(p
     assert numbers["Protocol"].text == "plain" and numbers["Protocol"].sub.startswith("version ")
 
 
-@pytest.mark.parametrize(("margin", "word"), [(0.3, "EQUIVALENT"), (0.01, "BELOW")])
+@pytest.mark.parametrize(
+    ("margin", "word"), [(0.3, "EQUIVALENT"), pytest.param(0.01, "BELOW", marks=pytest.mark.slow)]
+)
 def test_a_margin_gives_a_verdict(roi, margin, word):
-    made = analyse(with_settings(roi, analyses={"verdict_margin": margin}), resamples=0)
+    made = analysed(with_settings(roi, analyses={"verdict_margin": margin}))
     first = html_of(made)
     assert f'<p class="word">{word}</p>' in first and "declared in the study file" in first
     assert f"tone-{word.lower()}" in first
@@ -69,7 +86,7 @@ def test_two_hospitals_have_no_verdict(analyses):
     """The transfers keep theirs, which rest on patients."""
     sizes = {"Harbour": (120, 100, 0, 200), "Hill": (120, 100, 0, 200)}
     world = World(sizes=sizes, seeds=(1, 2), models=("cnn",), inputs=("whole",), analyses=analyses)
-    made = analyse(make_results(world), resamples=0)
+    made = analysed(make_results(world))
     told, first = made.headline["tasks"][TASK], first_part(html_of(made))
     assert told["verdict"] == ("NOT ASSESSED" if analyses else "")
     assert "2 datasets: a verdict over datasets takes at least 4" in first
@@ -81,14 +98,14 @@ def test_two_hospitals_have_no_verdict(analyses):
 def test_a_leak_is_an_alarm(roi):
     few = with_runs(roi, roi.runs[roi.runs["seed"] == 1])
     leaky = with_answers(few, lambda held: held | {"validation": held["test"].iloc[:50]})
-    made = html_of(analyse(leaky, resamples=0), "audit")
+    made = html_of(analysed(leaky), "audit")
     assert "Alarm." in first_part(made) and "No data leakage" not in made
-    assert "No data leakage" in html_of(analyse(few, resamples=0), "audit")
+    assert "No data leakage" in html_of(analysed(few), "audit")
 
 
 def test_failed_runs_are_counted(roi):
     few = with_runs(roi, roi.runs[roi.runs["seed"] == 1])
-    first = first_part(html_of(analyse(failed(few, [0]), resamples=0)))
+    first = first_part(html_of(analysed(failed(few, [0]))))
     assert "15 of 16 runs" in first and "Runs that failed" in first
     assert "1 of 16 runs are not done" in first
 
@@ -97,7 +114,7 @@ def test_a_study_of_found_boxes_leads_with_what_they_cost():
     world = World(
         kinds=("external",), inputs=("roi", "found"), found=("found",), models=("cnn",), seeds=(1, 2)
     )
-    made = analyse(make_results(world, analyses={}), resamples=0)
+    made = analysed(make_results(world, analyses={}))
     paired = made.tables["paired"]
     cost = paired[(paired["what"] == "boxes") & (paired["metric"] == "auroc")]["difference"].iloc[0]
     (card,) = first_of(made).extra["cards"]
@@ -105,9 +122,9 @@ def test_a_study_of_found_boxes_leads_with_what_they_cost():
     assert f"{abs(cost):.3f}" in cell.text and cell.sub.startswith("[")
 
 
-def test_a_method_chosen_on_the_sources_leads():
+def test_a_method_chosen_on_the_sources_leads(nested):
     """ST-12: nested runs choose and stand in no average; what was chosen is the headline, all attempts are shown."""
-    made = analyse(make_results(NESTED), resamples=0)
+    _, made = nested
     assert set(made.tables["run_metrics"]["kind"]) == {"leave-one-dataset-out"}
     assert len(made.tables["selection"]) == 5 and len(made.tables["selection_attempts"]) == 16
     chosen = made.headline["tasks"][TASK]["chosen"]
@@ -117,16 +134,15 @@ def test_a_method_chosen_on_the_sources_leads():
     assert counts["Scenarios"] == "4" and counts["Scenarios to choose by"] == "12"
     assert "AUROC at hospitals left out" in first and f"{chosen:.3f}" in first
     assert "Every attempt" in page and "may not be claimed" in page
-    assert "Scenarios to choose by" not in html_of(
-        analyse(make_results(NESTED, kinds=("external",)), resamples=0)
-    )
+    plain = make_results(NESTED, kinds=("external",), models=("cnn",), inputs=("roi",))
+    assert "Scenarios to choose by" not in html_of(analysed(plain))
 
 
-def test_a_choice_without_the_annotated_outline_stands_beside_it():
-    results = make_results(NESTED)
-    assert "do not see the annotated outline" not in html_of(analyse(results, resamples=0), "several sources")
+def test_a_choice_without_the_annotated_outline_stands_beside_it(nested):
+    results, seeing = nested
+    assert "do not see the annotated outline" not in html_of(seeing, "several sources")
     inputs = {"roi": {"kind": "roi", "outline": True}, "whole": {"kind": "whole"}}
-    made = analyse(with_settings(results, inputs=inputs), resamples=0)
+    made = analysed(with_settings(results, inputs=inputs))
     assert not made.tables["selection_without_outline"]["members"].str.contains("roi").any()
     page = html_of(made, "several sources")
     plain = made.tables["selection_without_outline"]["ensemble_auroc"].iloc[-1]
@@ -136,10 +152,10 @@ def test_a_choice_without_the_annotated_outline_stands_beside_it():
 
 def test_only_external_scenarios_measure_no_drop(roi):
     external = with_runs(roi, roi.runs[roi.runs["kind"] == "external"])
-    made = analyse(external, resamples=0)
+    made = analysed(external)
     assert made.headline["tasks"][TASK]["verdict"] == ""
     assert "the study has no internal scenario to compare with" in first_part(html_of(made))
-    judged = analyse(with_settings(external, analyses={"verdict_margin": 0.1}), resamples=0)
+    judged = analysed(with_settings(external, analyses={"verdict_margin": 0.1}))
     told = judged.headline["tasks"][TASK]
     assert told["verdict"] == "NOT ASSESSED" and "internal" in told["reason"]
     assert '<p class="word">NOT ASSESSED</p>' in html_of(judged)

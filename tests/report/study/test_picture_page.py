@@ -25,14 +25,12 @@ from worlds.picture_results import TASK, make_results, with_settings
 from worlds.study_pages import first_part, html_of, table_of
 
 
-@pytest.fixture(scope="module")
-def folder(picture_summary, tmp_path_factory):
-    made = tmp_path_factory.mktemp("study")
-    write_study_report(picture_summary, made)
-    return made
+@pytest.fixture
+def folder(picture_page_folder):
+    return picture_page_folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def page(folder):
     return (folder / "report.html").read_text()
 
@@ -193,7 +191,7 @@ def test_a_strangers_csv_among_the_tables_stays(small_summary, tmp_path):
     assert (tmp_path / "tables" / "overall.csv").read_text() != "changed by hand"
 
 
-def test_the_same_summary_gives_the_same_bytes(picture_summary, page):
+def test_the_same_summary_gives_the_same_bytes(picture_summary, page, drawn):
     assert render_study_report(picture_summary) == page
 
 

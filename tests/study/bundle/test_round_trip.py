@@ -53,7 +53,11 @@ def response(folder: Path):
     )
 
 
-@pytest.fixture(scope="module", params=[pictures, response], ids=lambda made: made.__name__)
+@pytest.fixture(
+    scope="module",
+    params=[pictures, pytest.param(response, marks=pytest.mark.slow)],
+    ids=lambda made: made.__name__,
+)
 def ran(request, tmp_path_factory):
     return request.param(tmp_path_factory.mktemp("study"))
 

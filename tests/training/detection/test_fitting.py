@@ -92,6 +92,7 @@ def finds_the_discs(world, name, epochs):
         assert abs(best.z0[0] - lesion.slice) <= 4  # a disc fades over six slices
 
 
+@pytest.mark.slow
 def test_a_detector_finds_the_discs_of_volumes_that_it_has_not_seen(world):
     finds_the_discs(world, "retinanet-swin-tiny", 10)
 

@@ -17,7 +17,7 @@ MOST = {"single": 2e-5, "half": 6e-2}
 
 @pytest.fixture(scope="module")
 def told(interpreted):
-    return interpreted("body")
+    return interpreted["body"]
 
 
 def test_every_check_ran(told):

@@ -15,6 +15,7 @@ from worlds import child_environment
 pytest.importorskip("triton", reason="triton is not installed")
 
 
+@pytest.mark.slow
 def test_both_ways_train_the_same_networks():
     script = Path(__file__).with_name("trained.py")
     done = subprocess.run(

@@ -23,7 +23,7 @@ MOST = {"single": 5e-6, "half": 2e-2}
 
 @pytest.fixture(scope="module")
 def told(interpreted):
-    return interpreted("kernels")
+    return interpreted["kernels"]
 
 
 def test_every_check_ran(told):

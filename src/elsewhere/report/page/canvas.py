@@ -174,6 +174,10 @@ def to_svg(figure: Figure) -> str:
         The SVG, without a date.
     """
     buffer = io.StringIO()
+    layout = figure.get_layout_engine()
+    if layout is not None:  # or `savefig` draws the whole figure twice, the first time for its layout alone
+        layout.execute(figure)
+        figure.set_layout_engine("none")
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     return buffer.getvalue()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -26,11 +27,12 @@ def read_template(name: str) -> str:
     return resources.files("elsewhere.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
+@cache
 def environment() -> Any:
     """Make the jinja2 environment with the page's templates; every value that is filled in is escaped.
 
     Returns:
-        The environment.
+        The environment, the same one for every page: its templates are compiled once.
     """
     from jinja2 import DictLoader, Environment, StrictUndefined
 

@@ -342,6 +342,7 @@ def write_study_report(
     pictures: CasePictures | None = None,
     title: str | None = None,
     key_file: bool = True,
+    html: str | None = None,
 ) -> Path:
     """Write `report.html`, `summary.json`, `tables/*.csv` and the key file.
 
@@ -351,6 +352,7 @@ def write_study_report(
         pictures: Pictures of patients; None for none.
         title: A title; None for the study's name.
         key_file: Whether to write the file that says which case each hash stands for; not in a bundle.
+        html: The page, where it was rendered before; None renders it.
 
     Returns:
         The path of `report.html`.
@@ -360,7 +362,8 @@ def write_study_report(
     """
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    html = render_study_report(summary, title=title, pictures=pictures)
+    if html is None:
+        html = render_study_report(summary, title=title, pictures=pictures)
     size = len(html.encode())
     if size > MOST_BYTES:
         raise UserError(
