@@ -19,7 +19,7 @@ from elsewhere.report.page.blocks import (
     text,
 )
 from elsewhere.report.page.figures import Specs, picture, pictures
-from elsewhere.report.page.numbers import count, number
+from elsewhere.report.page.numbers import count, interval, number
 from elsewhere.report.result.prepare import Prepared
 from elsewhere.report.slide_ensembles.figures import COMPARED, label_of, scored_rows
 
@@ -123,7 +123,7 @@ def _masks(kind: str, caption: str, rows: Sequence[Row]) -> Table:
                 _name(row),
                 _with_interval(row, "dice"),
                 *(num(stages.get(stage)) for stage in ("macro", "micro", "itc")),
-                _with_interval(row, "fpr"),
+                num(row["rates"]["fpr"].get("value"), 4, sub=interval(row["rates"]["fpr"])),
                 *([num(row["rates"]["fpr_tissue"].get("value"), 4)] if tissue else []),
             ]
         )
