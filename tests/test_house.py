@@ -138,6 +138,7 @@ MAY_USE = {
         "scenarios",
         "engine",
         "networks",
+        "training",
         "recipes",
         "explain",
         "analysis",
@@ -184,6 +185,7 @@ LAYERS = {
         "demo": {"output", "run", "score", "summarise"},
         "slide_store": {"output", "slide_patches"},
         "slide_stain": {"output", "slide_store"},
+        "slide_training": {"output", "slide_patches"},
     },
 }
 """Inside a room: what each folder or file may use of the others. A file of `commands` that is not listed uses

@@ -193,3 +193,45 @@ def test_thresholds_are_carried_over(run, tmp_path):
         done.said
     )
     assert "Operating point carried over" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_the_page_again_with_tables_for_a_paper(run, scores, tmp_path):
+    out = tmp_path / "verdicts"
+    done = run("generalise", scores, "--margin", "dice=0.08,fpr=0.004", "--resamples", 0, "--out", out)
+    assert done.code == 0, done.said
+    before = (out / "report.html").read_bytes()
+    done = run("report", out, "--tables", tmp_path / "tables")
+    assert done.code == 0, done.said
+    assert (out / "report.html").read_bytes() == before
+    table = pd.read_csv(tmp_path / "tables" / "generalise_fpr.csv")
+    summary = json.loads((out / "summary.json").read_text())
+    row = next(row for row in summary["generalise"]["rows"] if row["metric"] == "fpr")
+    assert len(table) == 7 and table["difference"][0] == row["difference"]
+    tex = (tmp_path / "tables" / "generalise_fpr.tex").read_text()
+    assert f"{row['internal']:.4f}" in tex
+
+
+@pytest.mark.parametrize("rows", [5, "text", [1, None], [{"metric": ["x"]}], [{"metric": "dice", "lo": "x"}]])
+def test_a_summary_that_somebody_changed_gives_no_traceback(run, tmp_path, rows):
+    summary = {"task": "many models at two domains", "generalise": {"rows": rows, "models": [{"model": 3}]}}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    done = run("report", tmp_path, "--out", tmp_path / "page.html")
+    assert done.code in (0, 64), done.said
+    assert "Traceback" not in done.said
+    if done.code:
+        assert "something else" in done.err and not (tmp_path / "page.html").exists()
+
+
+def test_a_table_of_models_has_their_shares_and_clusterings(run, scores, tmp_path):
+    names = sorted(set(pd.read_csv(scores)["model"]))
+    pd.DataFrame({"model": names, "pt": range(len(names)), "set": list("aabbccc")}).to_csv(
+        tmp_path / "models.csv", index=False
+    )
+    options = ("--margin", "0.1", "--resamples", 0, "--models", tmp_path / "models.csv")
+    done = run("generalise", scores, *options, "--share", "pt", "--clustering", "set", "--json")
+    kinds = done.json["generalise"]["kinds"]
+    assert kinds["source"] == "the table of models"
+    assert {row["value"] for row in kinds["rows"] if row["by"] == "clustering"} == {"a", "b", "c"}
+    assert run("generalise", scores, *options, "--share", "pd").code == 64
+    assert run("generalise", scores, "--margin", "0.1", "--share", "pt").code == 64
+    assert run("generalise", "--means", PRINTED, "--models", tmp_path / "models.csv").code == 64

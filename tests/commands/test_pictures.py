@@ -168,4 +168,4 @@ def test_what_is_missing_is_said(world, ranked, tmp_path):
         done = call(*given, *more)
         assert done.code == 64 and words in done.err, done.said
     other = call("score", "classification", world / "cohort", world / "finders" / "ash.csv", "--pictures", "--out", tmp_path / "out")  # fmt: skip
-    assert other.code == 64 and "pictures of lesions are those of detection" in other.err
+    assert other.code == 64 and "pictures are those of detection" in other.err

@@ -34,9 +34,11 @@ from elsewhere.cli import (
     slide_annotations,
     slide_ensembles,
     slide_masks,
+    slide_outlines,
     slide_patches,
     slide_stain,
     slide_store,
+    slide_training,
     slides,
     studies,
 )
@@ -70,9 +72,11 @@ __all__ = [
     "slide_annotations",
     "slide_ensembles",
     "slide_masks",
+    "slide_outlines",
     "slide_patches",
     "slide_stain",
     "slide_store",
+    "slide_training",
     "slides",
     "studies",
 ]

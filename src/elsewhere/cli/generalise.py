@@ -96,6 +96,21 @@ def generalise(
             help="Choose ensembles by the study's rules, also on other patients, and compare them with random ones.",
         ),
     ] = False,
+    models: Annotated[
+        Path | None,
+        typer.Option(
+            "--models",
+            help="Table with one row per model: model, share (of partial-tumour patches), clustering. Default: from names "
+            "such as imagenet-20.",
+        ),
+    ] = None,
+    share: Annotated[
+        str | None, typer.Option("--share", help="Column of --models with the share, if not share.")
+    ] = None,
+    clustering: Annotated[
+        str | None,
+        typer.Option("--clustering", help="Column of --models with the clustering, if not clustering."),
+    ] = None,
     alpha: Annotated[
         float, typer.Option(help="Level of each one-sided test; intervals are 1 - 2 alpha.")
     ] = 0.05,
@@ -130,6 +145,9 @@ def generalise(
             folds=folds,
             reference=reference,
             ensembles=ensembles,
+            models=models,
+            share=share,
+            clustering=clustering,
             alpha=alpha,
             resamples=resamples,
             seed=seed,

@@ -78,8 +78,9 @@ PicturesOpt = Annotated[
     bool,
     typer.Option(
         "--pictures",
-        help="Detection: show the hardest lesions and the highest false positives in their slices; the report then holds "
-        "parts of patients' images. The cohort names the volumes in its column `image`.",
+        help="Detection: show the hardest lesions and the highest false positives in their slices. Slides: show the worst, median "
+        "and best masks. The report then holds parts of patients' images, which the cohort names in its column `image` "
+        "(slides: `slide`).",
     ),
 ]
 PictureCountOpt = Annotated[

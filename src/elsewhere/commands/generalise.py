@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from elsewhere.analysis.generalise.kinds import CLUSTERING, SHARE, read_kinds
 from elsewhere.analysis.generalise.operating_point import operating_point
 from elsewhere.analysis.generalise.printed import read_printed
 from elsewhere.analysis.generalise.settings import (
@@ -201,6 +202,10 @@ class GeneraliseSettings:
         folds: 'all' where every fold scored every slide, 'own' where each has slides of its own.
         reference: The model that the others are compared with on external slides.
         ensembles: Whether ensembles are chosen and compared with random ones.
+        models: A table with one row per model, which has their shares and clusterings; None for those that the models'
+            names tell.
+        share: Its column with the share of partial-tumour patches; None for `share`.
+        clustering: Its column with the clustering; None for `clustering`.
         alpha: The level of each one-sided test.
         resamples: How many resamples; 0 for none.
         seed: The seed of every draw.
@@ -215,6 +220,9 @@ class GeneraliseSettings:
     folds: str = "all"
     reference: str | None = None
     ensembles: bool = False
+    models: str | Path | pd.DataFrame | None = None
+    share: str | None = None
+    clustering: str | None = None
     alpha: float = 0.05
     resamples: int = 1000
     seed: int = 42
@@ -259,12 +267,23 @@ def generalise(
     chosen = settings or GeneraliseSettings()
     check_seed(chosen.seed)
     check_alpha(chosen.alpha)
-    inputs = [item for item in (scores, means) if isinstance(item, str | Path)]
+    inputs = [item for item in (scores, means, chosen.models) if isinstance(item, str | Path)]
     check_out(out, replace=replace, inputs=inputs)
     if (scores is None) == (means is None):
         raise UserError(
             "generalise takes a table of patch scores, or --means with printed differences",
             fix="elsewhere generalise SCORES --margin dice=0.05, or elsewhere generalise --means TABLE --margin study.",
+        )
+    if chosen.models is None and (chosen.share or chosen.clustering):
+        raise UserError(
+            "--share and --clustering name columns of a table of models, and none is given",
+            fix="Give it with --models TABLE: one row per model, with the column `model`.",
+        )
+    if means is not None and chosen.models is not None:
+        raise UserError(
+            "--models is about patch scores, and printed differences are judged",
+            where="--models",
+            fix="Leave it out.",
         )
     made: JudgedModels
     if means is not None:
@@ -314,8 +333,16 @@ def _judge_scores(
         columns=list(dict.fromkeys(used)),
         table=table,
     )
+    kinds = None
+    if chosen.models is not None:
+        columns = {SHARE: chosen.share, CLUSTERING: chosen.clustering}
+        kinds = read_kinds(chosen.models, read.models, columns=columns, table=table)
     return judge_models(
-        read, domains_of(read, internal, external), options, source=_digest("scores_digest", scores)
+        read,
+        domains_of(read, internal, external),
+        options,
+        source=_digest("scores_digest", scores),
+        kinds=kinds,
     )
 
 

@@ -92,7 +92,8 @@ def score(
         threads: How many threads; None for all processors.
         progress: Called with a step, how much of it is done and how much there is; None for no reports.
         pictures: Detection: how many of the hardest lesions and of the highest-scoring false positives the report shows in
-            their slices; None for none. The report then holds parts of patients' images.
+            their slices. Slides: how many of the worst, median and best masks, and of negative slides with false positives.
+            None for none. The report then holds parts of patients' images.
 
     Returns:
         The result.

@@ -48,9 +48,8 @@ class SameConv(nn.Conv2d):
         """
         kernel, stride = self.kernel_size[0], self.stride[0]
         if stride == 1:
-            return functional.conv2d(
-                x, self.weight, self.bias, 1, (kernel - 1) // 2, self.dilation, self.groups
-            )
+            padding = self.dilation[0] * (kernel - 1) // 2
+            return functional.conv2d(x, self.weight, self.bias, 1, padding, self.dilation, self.groups)
         pads = []
         for size in (x.shape[3], x.shape[2]):
             total = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)

@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere.analysis.result.pictured import PicturedDetections
+from elsewhere.analysis.result.pictured_slides import PicturedSlides
 from elsewhere.errors import UserError
 from elsewhere.files import write_bytes
 from elsewhere.privacy import Redactor
 from elsewhere.report.generalise import sections as domains
 from elsewhere.report.generalise.figures import generalise_figures
+from elsewhere.report.generalise.kinds import model_kinds
+from elsewhere.report.generalise.plain_words import plain_words
+from elsewhere.report.generalise.strata import model_strata
+from elsewhere.report.generalise.trade_off import trade_off
 from elsewhere.report.leaderboard import curves, lesions
 from elsewhere.report.leaderboard import sections as many
 from elsewhere.report.leaderboard.figures import leaderboard_figures
@@ -26,10 +31,11 @@ from elsewhere.report.page.figures import FORMATS, FigureSpec, inline_figures, s
 from elsewhere.report.page.shell import environment, read_template, with_pictures
 from elsewhere.report.readers import sections as readers
 from elsewhere.report.readers.figures import reader_figures
-from elsewhere.report.result import cases, performance, provenance, sites, subgroups, thresholds
+from elsewhere.report.result import cases, performance, provenance, sites, slide_masks, subgroups, thresholds
 from elsewhere.report.result.figures import result_figures
 from elsewhere.report.result.first_page import first_page
 from elsewhere.report.result.prepare import Prepared, prepare
+from elsewhere.report.result.slide_pictures import slides_section
 from elsewhere.report.result.strips import pictures_section
 from elsewhere.report.slide_ensembles import sections as slides
 from elsewhere.report.slide_ensembles.figures import ensemble_figures
@@ -38,6 +44,7 @@ _ORDER = (
     merging,
     cases.who,
     performance.discrimination,
+    slide_masks.slide_masks,
     performance.operating_point,
     thresholds.thresholds,
     thresholds.carried_threshold,
@@ -56,8 +63,11 @@ _ORDER = (
     lesions.lesions_paired,
     many.difficulty,
     cases.worst_cases,
+    plain_words,
+    trade_off,
     domains.model_verdicts,
-    domains.model_strata,
+    model_strata,
+    model_kinds,
     domains.by_fold,
     domains.operating_points,
     domains.model_ensembles,
@@ -90,6 +100,7 @@ def figure_specs(summary: Mapping[str, Any] | Prepared) -> dict[str, FigureSpec]
         spec.name: spec
         for spec in (
             *result_figures(data),
+            *slide_masks.slide_mask_figures(data),
             *leaderboard_figures(data),
             *generalise_figures(data),
             *ensemble_figures(data),
@@ -127,12 +138,14 @@ def write_figures(
     return save_figures(figure_specs(summary), directory, formats, replace=replace)
 
 
-def build_sections(data: Prepared, pictured: PicturedDetections | None = None) -> list[Section]:
+def build_sections(
+    data: Prepared, pictured: PicturedDetections | PicturedSlides | None = None
+) -> list[Section]:
     """Make the sections that this summary has, in the order of the page, without their pictures.
 
     Args:
         data: The summary as it may be printed.
-        pictured: Lesions and false positives in their slices, which stand before the worst cases; None for none.
+        pictured: Lesions and false positives in their slices, or slides, which stand before the worst cases; None for none.
 
     Returns:
         The sections that have content.
@@ -141,7 +154,11 @@ def build_sections(data: Prepared, pictured: PicturedDetections | None = None) -
     found = []
     for make in _ORDER:
         if make is cases.worst_cases and pictured is not None:
-            found.append(pictures_section(pictured))
+            found.append(
+                slides_section(pictured)
+                if isinstance(pictured, PicturedSlides)
+                else pictures_section(pictured)
+            )
         found.append(make(data, specs))
     return [s for s in found if s is not None and s.blocks]
 
@@ -151,7 +168,7 @@ def render_report(
     *,
     title: str | None = None,
     redact: Iterable[Any] | Redactor = (),
-    pictured: PicturedDetections | None = None,
+    pictured: PicturedDetections | PicturedSlides | None = None,
 ) -> str:
     """Render the whole page as text.
 
@@ -159,8 +176,8 @@ def render_report(
         summary: The content of summary.json, or the same as `prepare` returned it.
         title: The title of the page; None for the question that the result answers.
         redact: Ids of all inputs, which are taken out of every text that names one.
-        pictured: Lesions and false positives in their slices, as they may be shown; None for none. With them the page
-            holds parts of patients' images.
+        pictured: Lesions and false positives in their slices, or slides, as they may be shown; None for none. With them
+            the page holds parts of patients' images.
 
     Returns:
         The HTML.
@@ -184,13 +201,19 @@ def render_report(
         verdict_figure=drawn.get("verdict", ""),
         verdict_alt=specs["verdict"].title if "verdict" in drawn else "",
         sections=[with_pictures(s, drawn) for s in build_sections(data, pictured)],
-        css=read_template("style.css") + ("" if pictured is None else strips.style()),
-        script="" if pictured is None else strips.script(),
+        css=read_template("style.css") + _picture_style(pictured),
+        script=strips.script() if isinstance(pictured, PicturedDetections) else "",
         version=data.data.get("elsewhere") or "",
         created=str(data.data.get("created") or "")[:10],
         cohort=str(data.part("provenance").get("cohort_hash") or "")[:12],
     )
     return "\n".join(line.rstrip() for line in page.splitlines() if line.strip()) + "\n"
+
+
+def _picture_style(pictured: PicturedDetections | PicturedSlides | None) -> str:
+    if pictured is None:
+        return ""
+    return read_template("slides.css") if isinstance(pictured, PicturedSlides) else strips.style()
 
 
 def write_report(
@@ -199,7 +222,7 @@ def write_report(
     *,
     title: str | None = None,
     redact: Iterable[Any] | Redactor = (),
-    pictured: PicturedDetections | None = None,
+    pictured: PicturedDetections | PicturedSlides | None = None,
 ) -> Path:
     """Write the page, whole or not at all.
 
@@ -208,8 +231,8 @@ def write_report(
         path: The file to write.
         title: The title of the page; None for the question that the result answers.
         redact: Ids of all inputs, which are taken out of every text that names one.
-        pictured: Lesions and false positives in their slices, as they may be shown; None for none. With them the page
-            holds parts of patients' images.
+        pictured: Lesions and false positives in their slices, or slides, as they may be shown; None for none. With them
+            the page holds parts of patients' images.
 
     Returns:
         The path that was written.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from elsewhere.training.loop import set_learning_rate
+from elsewhere.training.loop import copy_optimiser_state, restore_optimiser_state, set_learning_rate
 
 
 class RecordableAdam:
@@ -65,3 +65,19 @@ class RecordableAdam:
         for entry in self._adam.state.values():
             for tensor in entry.values():
                 tensor.zero_()
+
+    def state(self) -> list[dict[str, torch.Tensor]]:
+        """Copy the moments for a checkpoint.
+
+        Returns:
+            Tensors by name, one entry per parameter.
+        """
+        return copy_optimiser_state(self._adam, self._parameters)
+
+    def load(self, copies: Sequence[Mapping[str, torch.Tensor]]) -> None:
+        """Take over the moments of a checkpoint.
+
+        Args:
+            copies: What `state` returned.
+        """
+        restore_optimiser_state(self._adam, self._parameters, copies)

@@ -116,7 +116,7 @@ def test_a_unit_of_few_sources_does_not_feel_one_of_more_beside_it(method):
 
 
 def test_a_first_epoch_that_is_no_number_is_not_the_best_for_ever(monkeypatch):
-    told, fetch = [], stream_worker.StreamWorker._fetch
+    told, fetch = [], stream_worker.StreamWorker.fetch
 
     def broken(worker, values):
         found = yield from fetch(worker, values)
@@ -125,7 +125,7 @@ def test_a_first_epoch_that_is_no_number_is_not_the_best_for_ever(monkeypatch):
             return found * np.nan
         return found
 
-    monkeypatch.setattr(stream_worker.StreamWorker, "_fetch", broken)
+    monkeypatch.setattr(stream_worker.StreamWorker, "fetch", broken)
     unit = make_unit(WORK, epochs=4)
     outcome = train([unit], WORK)[0][unit.key]
     assert np.isnan(outcome.history[0]["validation_loss"])

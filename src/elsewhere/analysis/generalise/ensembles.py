@@ -63,6 +63,23 @@ class Ensemble:
         return asdict(self)
 
 
+def parse_name(name: str) -> tuple[str, str] | None:
+    """Read the clustering and the share of partial-tumour patches from a model's name.
+
+    Args:
+        name: The name, CLUSTERING-SHARE.
+
+    Returns:
+        The clustering and the share, a number or `natural`; None for other names.
+
+    Example:
+        >>> parse_name("ImageNet-Natural%"), parse_name("unet")
+        (('ImageNet', 'natural'), None)
+    """
+    found = _NAME.match(name)
+    return (found["clustering"], found["share"].lower()) if found else None
+
+
 def _ensemble(name: str, rule: str, members: Sequence[str], *, chosen: bool = False) -> Ensemble:
     return Ensemble(
         name=name, rule=rule, members=tuple(members), is_and=is_and(members), chosen_on_data=chosen
@@ -130,16 +147,14 @@ def study_ensembles(
             ON_NORMAL, "equivalent on normal patches", [m for m in models if m in on_normal], chosen=True
         ),
     ]
-    parsed = {name: found for name in models if (found := _NAME.match(name))}
-    shares = sorted(
-        {found["share"].lower() for found in parsed.values()}, key=lambda s: (s != "natural", s.zfill(3))
-    )
+    parsed = {name: found for name in models if (found := parse_name(name))}
+    shares = sorted({share for _, share in parsed.values()}, key=lambda s: (s != "natural", s.zfill(3)))
     for share in shares:
         title = "Natural %" if share == "natural" else f"{int(share)} %"
-        members = [name for name, found in parsed.items() if found["share"].lower() == share]
+        members = [name for name, found in parsed.items() if found[1] == share]
         rows.append(_ensemble(title, "share of partial-tumour patches", members))
-    for clustering in sorted({found["clustering"] for found in parsed.values()}):
-        members = [name for name, found in parsed.items() if found["clustering"] == clustering]
+    for clustering in sorted({found for found, _ in parsed.values()}):
+        members = [name for name, found in parsed.items() if found[0] == clustering]
         rows.append(_ensemble(clustering, "clustering", members))
     return [row for row in rows if row.members]
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from elsewhere._version import __version__
 from elsewhere.analysis.generalise.ensembles import ensembles_of
+from elsewhere.analysis.generalise.kinds import ModelKinds, kinds_of_names, means_by_kind
 from elsewhere.analysis.generalise.operating_point import carry_thresholds
 from elsewhere.analysis.generalise.printed import PrintedKind
 from elsewhere.analysis.generalise.settings import STUDY, Domains, GeneraliseOptions
@@ -51,6 +52,7 @@ def judge_models(
     options: GeneraliseOptions,
     *,
     source: Mapping[str, Any] | None = None,
+    kinds: ModelKinds | None = None,
 ) -> JudgedModels:
     """Judge every model: by patient, by fold, by stratum, at the reference's mix, and ensembles of them.
 
@@ -59,6 +61,7 @@ def judge_models(
         domains: Which slides are internal and external.
         options: Margins, strata and levels.
         source: What the provenance says about the inputs; None for nothing.
+        kinds: The share and the clustering of each model; None for those that their names tell.
 
     Returns:
         The summary and the tables.
@@ -80,9 +83,13 @@ def judge_models(
     rows = [
         row for cell in cells for row in rows_of(cell, scores.variants, ratio_margin=options.ratio_margin)
     ]
+    kinds = kinds or kinds_of_names(scores.models)
     part: dict[str, Any] = {
         "domains": domains.rule,
-        "models": model_verdicts(rows, scores.models),
+        "models": [
+            {**row, **{name: found.get(row["model"], "") for name, found in kinds.values.items() if found}}
+            for row in model_verdicts(rows, scores.models)
+        ],
         "rows": rows,
         "margins": [_margin(cell) for cell in cells],
         "by_fold": _by_fold(cells, scores),
@@ -97,6 +104,9 @@ def judge_models(
             {name for cell in cells if cell.standardised is not None for name in cell.standardised.left_out}
         ),
     }
+    by_kind = means_by_kind([row for row in rows if not row["stratum_of"]], kinds)
+    if by_kind:
+        part["kinds"] = {"source": kinds.source, "rows": by_kind}
     if carried:
         part["operating_points"] = carried
     if options.reference is not None:
@@ -177,6 +187,7 @@ def _tables(part: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
     tables = {
         "verdicts": part.get("rows"),
         "models": part.get("models"),
+        "kinds": (part.get("kinds") or {}).get("rows"),
         "operating_points": part.get("operating_points"),
         "against_reference": part.get("against_reference"),
         "ensembles": [

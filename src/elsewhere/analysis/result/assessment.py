@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from elsewhere.analysis.result.pictured import PicturedDetections
+from elsewhere.analysis.result.pictured_slides import PicturedSlides
 from elsewhere.errors import EXIT_OK
 from elsewhere.privacy import Redactor
 from elsewhere.scoring.task import Scores
@@ -32,7 +33,7 @@ class Assessment:
         exit_code: The exit code of its verdict.
         redact: Every id that must not be shared.
         folders: Folders of the inputs, which must not be shared either.
-        pictured: Lesions and false positives in their slices; None where they were not asked for.
+        pictured: Lesions and false positives in their slices, or slides with contours; None where they were not asked for.
     """
 
     summary: dict[str, Any]
@@ -42,7 +43,7 @@ class Assessment:
     exit_code: int = EXIT_OK
     redact: tuple[str, ...] = field(default=(), repr=False)
     folders: tuple[str, ...] = field(default_factory=read_folders, repr=False)
-    pictured: PicturedDetections | None = field(default=None, repr=False)
+    pictured: PicturedDetections | PicturedSlides | None = field(default=None, repr=False)
 
     def redactor(self) -> Redactor:
         """Make a redactor, which takes the ids and the folders of every input out of texts that are shared.

@@ -79,7 +79,7 @@ def picture_volumes(task: str, cohort: Cohort, options: PictureOptions) -> Pictu
     """
     if task != "detection":
         raise UserError(
-            f"pictures of lesions are those of detection, and the task is {task}",
+            f"pictures are those of detection and of slides, and the task is {task}",
             where="--pictures",
             fix="Leave --pictures out.",
         )

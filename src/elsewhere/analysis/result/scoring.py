@@ -26,7 +26,10 @@ from elsewhere.analysis.result.inputs import (
 )
 from elsewhere.analysis.result.model_boxes import model_boxes
 from elsewhere.analysis.result.part import choose_part
+from elsewhere.analysis.result.pictured import PicturedDetections
+from elsewhere.analysis.result.pictured_slides import PicturedSlides
 from elsewhere.analysis.result.site_verdicts import SiteClaim, site_verdicts
+from elsewhere.analysis.result.slide_pictures import check_slide_pictures, picture_slides
 from elsewhere.analysis.result.storage import load_assessment
 from elsewhere.analysis.result.summary import analyse, facts_of
 from elsewhere.analysis.result.thresholds import carried_between_sites
@@ -52,7 +55,7 @@ class ResultOptions:
         seed: The seed of every draw.
         site_claim: Judge every other site against one; None for no verdict.
         progress: Called to report how far the work is; None for no report.
-        pictures: Which lesions and false positives of detections are pictured; None for none.
+        pictures: Which lesions and false positives of detections, or which slides, are pictured; None for none.
     """
 
     protocol: str | None = None
@@ -108,16 +111,32 @@ def score_predictions(
     part = choose_part(as_cohort(cohort, read.table), options.where)
     who = part.cohort
     rules = choose_protocol(chosen, options.protocol, who.reader)
-    volumes = None if options.pictures is None else picture_volumes(chosen.name, who, options.pictures)
+    of_slides = chosen.name == "slides"
+    volumes = (
+        None if options.pictures is None or of_slides else picture_volumes(chosen.name, who, options.pictures)
+    )
     said = part.predictions(as_predictions(task, predictions, read, part.whole))
+    if options.pictures is not None and of_slides:
+        check_slide_pictures(said, options.pictures)
     scoring = replace(options.scoring, read=read, group_by=known_columns(who, options.scoring.group_by))
     scores = part.with_choice(chosen.score(who, said, rules, scoring))
     facts = facts_of(who, predictions_digest=said.digest, command="score", part=part)
     made = _assess(scores, facts, scoring, options)
-    if volumes is None or options.pictures is None:
+    if options.pictures is None:
         return made
-    models = {"Model": model_boxes(scores, who, said, scoring)}
-    pictured = picture_detections(models, volumes, options.pictures, progress=options.progress)
+    pictured: PicturedDetections | PicturedSlides
+    if volumes is None:
+        pictured = picture_slides(
+            scores,
+            who,
+            said,
+            options.pictures,
+            normalise_ids=scoring.normalise_ids,
+            progress=options.progress,
+        )
+    else:
+        models = {"Model": model_boxes(scores, who, said, scoring)}
+        pictured = picture_detections(models, volumes, options.pictures, progress=options.progress)
     warned = {**made.summary, "warnings": [*made.summary.get("warnings", []), *pictured.warnings()]}
     return replace(made, summary=warned, pictured=pictured)
 

@@ -189,6 +189,36 @@ def load_assessment(path: str | Path) -> Assessment:
     return Assessment(summary=summary, scores=scores, case_key=named if whole else None, path=folder)
 
 
+_WITHOUT_SCORES = ("generalise", "ranking", "merging", "readers")
+
+
+def load_summary(path: str | Path) -> dict[str, Any] | None:
+    """Read the summary of a folder that has no scores: of many models that were judged, ranked or merged.
+
+    Args:
+        path: The folder.
+
+    Returns:
+        The summary, which may come from somebody else: it is plain and of bounded size, and no more is known of it. None
+        where the folder has scores, or is no such folder.
+
+    Raises:
+        UserError: summary.json cannot be read.
+
+    Example:
+        >>> load_summary("no-such-folder") is None
+        True
+    """
+    folder = Path(path)
+    if not (folder / SUMMARY).is_file() or (folder / SCORES).exists():
+        return None
+    found = read_json(folder / SUMMARY, what="summary of the folder", fix="Make the folder again.")
+    known = isinstance(found, dict) and isinstance(found.get("task"), str)
+    if not known or not any(isinstance(found.get(name), dict) for name in _WITHOUT_SCORES):
+        return None
+    return dict(found)
+
+
 def _check_seal(summary: Mapping[str, Any], folder: Path) -> None:
     """Refuse a summary that was edited, and one in a folder with the tables of another result."""
     where = str(folder / SUMMARY)

@@ -1,12 +1,19 @@
-"""The sections of many models at two domains: verdicts, strata, the study's test, operating points, ensembles."""
+"""The sections of many models at two domains: verdicts, the study's test, operating points, ensembles."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from elsewhere.analysis.generalise.operating_point import operating_point
-from elsewhere.report.generalise.figures import LABELS
+from elsewhere.report.generalise.labels import LABELS, SHORT
+from elsewhere.report.generalise.tables import (
+    difference_cell,
+    power_table,
+    ratio_table,
+    same_mix_table,
+    verdict_table,
+)
 from elsewhere.report.page.blocks import (
     Cell,
     Fold,
@@ -14,15 +21,13 @@ from elsewhere.report.page.blocks import (
     Pair,
     Section,
     Table,
-    cnt,
-    estimate,
     num,
     p_cell,
     pct,
     text,
 )
 from elsewhere.report.page.figures import Specs, picture
-from elsewhere.report.page.numbers import MINUS, as_float, count, number, signed
+from elsewhere.report.page.numbers import MINUS, as_float, count, number
 from elsewhere.report.result.prepare import Prepared
 
 Row = Mapping[str, Any]
@@ -43,24 +48,34 @@ def model_verdicts(data: Prepared, specs: Specs) -> Section | None:
     if not rows:
         return None
     blocks: list[Any] = []
-    for metric in dict.fromkeys(str(row.get("metric")) for row in rows):
-        names = (f"generalise-{metric}", f"generalise-{metric}-ratio")
-        drawn = [p for p in (picture(specs, name) for name in names) if p]
+    metrics = dict.fromkeys(str(row.get("metric")) for row in rows)
+    overall = {
+        metric: [row for row in rows if row.get("metric") == metric and not row.get("stratum_of")]
+        for metric in metrics
+    }
+    for kind in ("", "-mix", "-ratio"):
+        drawn = [p for metric in metrics if (p := picture(specs, f"generalise-{metric}{kind}"))]
         if drawn:
             blocks.append(Pair(pictures=drawn))
-    for metric in dict.fromkeys(str(row.get("metric")) for row in rows):
-        mine = [row for row in rows if row.get("metric") == metric and not row.get("stratum_of")]
-        label = LABELS.get(metric, metric)
-        blocks.append(_table(f"generalise-{metric}", label, mine))
-        caption = f"{label}: power, all models at once, bootstrap"
-        blocks.append(Fold(summary=caption, blocks=[_power(f"generalise-{metric}", caption, mine)]))
+    for metric, mine in overall.items():
+        label, name = LABELS.get(metric, metric), f"generalise-{metric}"
+        blocks.append(verdict_table(name, label, mine))
+        further = (
+            ratio_table(f"{name}-ratio", f"{label}: ratio of the hospitals", mine),
+            same_mix_table(f"{name}-mix", f"{label}: at the internal mix of cases", mine),
+            power_table(f"{name}-power", f"{label}: power, all models at once, bootstrap", mine),
+        )
+        blocks += [
+            Fold(summary=table.caption, blocks=[table], closed=True) for table in further if table is not None
+        ]
     if part.get("multiplicity"):
         blocks.append(Note(text=str(part["multiplicity"])))
     level = f"{100 * (1 - 2 * (as_float(part.get('alpha')) or 0.05)):g} %"
     counted = "Each patch counts once." if part.get("weight") != "slides" else "Each slide counts once."
     lead = (
         f"External {MINUS} internal, averaged over {count(part.get('folds'))} folds, with {level} intervals over patients. "
-        f"{counted} {_size(data)} Domains: {part.get('domains')}."
+        f"{counted} {_size(data)} Domains: {str(part.get('domains')).replace('`', '')}. Circle: equivalent, triangle: above or below, "
+        "diamond: inconclusive."
     )
     return Section(id="generalise", title="Verdicts by patient", short="Verdicts", lead=lead, blocks=blocks)
 
@@ -76,185 +91,6 @@ def _size(data: Prepared) -> str:
 
 def _rows(part: Row) -> list[Row]:
     return [row for row in part.get("rows") or [] if isinstance(row, dict)]
-
-
-def _verdict(row: Row) -> Cell:
-    word = str(row.get("verdict") or "")
-    parts = [str(row.get("reason") or "")] if word == "NOT ASSESSED" else []
-    if word == "INCONCLUSIVE" and row.get("non_inferior"):
-        parts.append("non-inferior")
-    if row.get("ratio_verdict"):
-        fine = row.get("ratio_non_inferior") and row["ratio_verdict"] == "INCONCLUSIVE"
-        parts.append(f"ratio: {row['ratio_verdict']}" + (", non-inferior" if fine else ""))
-    return text(word, sub="; ".join(part for part in parts if part))
-
-
-def _estimate(row: Row, value: str, lo: str, hi: str) -> Cell:
-    return estimate({"value": row.get(value), "lo": row.get(lo), "hi": row.get(hi)}, sign=value != "ratio")
-
-
-def _table(name: str, caption: str, rows: Sequence[Row]) -> Table:
-    ratio = any("ratio" in row for row in rows)
-    standard = any(as_float(row.get("standardised_difference")) is not None for row in rows)
-    digits = 4 if ratio else 3
-    body = []
-    for row in rows:
-        cells = [
-            text(row.get("model")),
-            num(row.get("internal"), digits),
-            num(row.get("external"), digits),
-            _estimate(row, "difference", "lo", "hi"),
-            *([_estimate(row, "ratio", "ratio_lo", "ratio_hi")] if ratio else []),
-            _verdict(row),
-        ]
-        if standard:
-            cells.append(_estimate(row, "standardised_difference", "standardised_lo", "standardised_hi"))
-        body.append(cells)
-    margin = as_float(rows[0].get("margin")) if rows else None
-    margins = "" if margin is None else f"Margin {number(margin)}"
-    if ratio and rows:
-        margins += f"; margin of the ratio {number(rows[0].get('ratio_margin'))}"
-    return Table(
-        name=name,
-        caption=caption,
-        columns=[
-            "Model",
-            "Internal",
-            "External",
-            "Difference",
-            *(["Ratio"] if ratio else []),
-            "Verdict",
-            *(["At the internal mix"] if standard else []),
-        ],
-        rows=body,
-        stacked=True,
-        note=f"{margins}. {_effective(rows)}".strip(". ") + ".",
-    )
-
-
-def _power(name: str, caption: str, rows: Sequence[Row]) -> Table:
-    """What these slides could have shown, the bootstrap, and the spread over patches."""
-    body = [
-        [
-            text(row.get("model")),
-            num(row.get("smallest_detectable_drop"), 4 if "ratio" in row else 3),
-            num(row.get("smallest_provable_margin"), 4 if "ratio" in row else 3),
-            pct(row.get("power_at_margin"), 0),
-            text(
-                "" if row.get("non_inferior_all") is None else "yes" if row.get("non_inferior_all") else "no"
-            ),
-            _bootstrap(row),
-            num(row.get("internal_sd")),
-            num(row.get("external_sd")),
-        ]
-        for row in rows
-    ]
-    return Table(
-        name=f"{name}-power",
-        caption=caption,
-        columns=[
-            "Model",
-            "Detectable drop",
-            "Provable margin",
-            "Power at the margin",
-            "Non-inferior, all at once",
-            "Bootstrap",
-            "SD internal",
-            "SD external",
-        ],
-        rows=body,
-        note="The smallest drop that would have been detected and the smallest margin that could have been proved at 80 % power; the "
-        "chance of EQUIVALENT at this margin where there is no difference; whether the model is non-inferior with a limit that holds "
-        "for all models at once; the percentile bootstrap, which is too narrow where a few slides hold most patches; the standard "
-        "deviation over patches, as papers print it.",
-    )
-
-
-def _bootstrap(row: Row) -> Cell:
-    lo, hi = as_float(row.get("bootstrap_lo")), as_float(row.get("bootstrap_hi"))
-    return text("" if lo is None or hi is None else f"{signed(lo)} to {signed(hi)}", kind="number")
-
-
-def _effective(rows: Sequence[Row]) -> str:
-    if not rows:
-        return ""
-    pairs = []
-    for side in ("internal", "external"):
-        values = [v for row in rows if (v := as_float(row.get(f"{side}_effective_patients"))) is not None]
-        if values:
-            pairs.append(
-                f"{side} {count(rows[0].get(f'{side}_patients'))} patients count as {min(values):.0f}"
-            )
-    return f"Patches are spread unevenly: {', '.join(pairs)}." if pairs else ""
-
-
-def model_strata(data: Prepared, specs: Specs) -> Section | None:
-    """Make the section with the strata, such as stages.
-
-    Args:
-        data: The summary as it may be printed.
-        specs: The figures of the page.
-
-    Returns:
-        The section, or None without strata.
-    """
-    rows = [row for row in _rows(data.part("generalise")) if row.get("stratum_of")]
-    if not rows:
-        return None
-    blocks: list[Any] = []
-    cells = dict.fromkeys(
-        (str(r.get("metric")), str(r.get("stratum_of")), str(r.get("stratum"))) for r in rows
-    )
-    overview = []
-    for metric, column, value in cells:
-        mine = [
-            row
-            for row in rows
-            if (str(row.get("metric")), str(row.get("stratum_of")), str(row.get("stratum")))
-            == (metric, column, value)
-        ]
-        words = [str(row.get("verdict")) for row in mine]
-        reason = next((str(row.get("reason")) for row in mine if row.get("reason")), "")
-        overview.append(
-            [
-                text(f"{column} {value}", sub=LABELS.get(metric, metric)),
-                num(mine[0].get("margin")),
-                *(
-                    cnt(words.count(word))
-                    for word in ("EQUIVALENT", "ABOVE", "INCONCLUSIVE", "BELOW", "NOT ASSESSED")
-                ),
-                cnt(sum(bool(row.get("non_inferior")) for row in mine)),
-                cnt(sum(bool(row.get("fold_equivalent")) for row in mine)),
-                text(reason),
-            ]
-        )
-        caption = f"{LABELS.get(metric, metric)}, {column} {value}"
-        table = _table(f"generalise-{metric}-{column}-{value}", caption, mine)
-        blocks.append(Fold(summary=caption, blocks=[table]))
-    first = Table(
-        name="generalise-strata",
-        caption="Models by verdict in each stratum",
-        columns=[
-            "Stratum",
-            "Margin",
-            "Equivalent",
-            "Above",
-            "Inconclusive",
-            "Below",
-            "Not assessed",
-            "Non-inferior",
-            "Equivalent by fold",
-            "Remark",
-        ],
-        rows=overview,
-    )
-    return Section(
-        id="generalise-strata",
-        title="Strata",
-        short="Strata",
-        lead="Strata are descriptive: a verdict over all slides is not overturned by one of them.",
-        blocks=[first, *blocks],
-    )
 
 
 def by_fold(data: Prepared, specs: Specs) -> Section | None:
@@ -278,7 +114,7 @@ def by_fold(data: Prepared, specs: Specs) -> Section | None:
     rows = [
         [
             text(
-                LABELS.get(str(row.get("metric")), str(row.get("metric"))),
+                SHORT.get(str(row.get("metric")), str(row.get("metric"))),
                 sub=f"{row.get('stratum_of')} {row.get('stratum')}" if row.get("stratum_of") else "",
             ),
             num(row.get("margin"), 4),
@@ -316,7 +152,7 @@ def _printed(part: Row, specs: Specs) -> Section:
         rows = [
             [
                 text(row.get("model"), sub="undecidable within rounding" if row.get("undecidable") else ""),
-                _estimate(row, "difference", "lo", "hi"),
+                difference_cell(row, "difference", "lo", "hi", 3),
                 text(f"<{number(row.get('p'))}", kind="number")
                 if row.get("p_is_bound")
                 else p_cell(row.get("p")),

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from elsewhere.scoring.task import Task
 
 _COLUMNS = {
+    "generalise_dice": "Dice of tumour patches, internal and external",
+    "generalise_fpr": "False-positive rate of normal patches, internal and external",
+    "generalise_strata": "Models at two domains, by stratum",
+    "generalise_kinds": "Means of models by share of partial-tumour patches and by clustering",
+    "lesion_recall": "Lesions found by diameter",
+    "four_class": "Stages of slides (four)",
+    "two_class": "Positive slides (macro or micro)",
     "slope": "Calibration slope",
     "intercept": "Calibration intercept",
     "calibration_slope": "Calibration slope",

@@ -389,7 +389,10 @@ def _figures(data: Prepared) -> list[tuple[str, Cell]]:
     counts = data.part("counts")
     chosen = [
         ("cases", "Cases"),
+        ("slides", "Slides"),
         ("patients", "Patients"),
+        ("internal_patients", "Internal patients"),
+        ("external_patients", "External patients"),
         ("positives", "Positive"),
         ("readers", "Readers"),
         ("treatments", "Treatments"),

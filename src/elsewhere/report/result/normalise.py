@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _FOURFOLD = ("true_positives", "false_negatives", "false_positives", "true_negatives")
+_OF_SLIDE_MASKS = ("lesion_recall_by_diameter", "slide_scores_by_stage", "boundary_um")
 _HARDEST = 15
 
 
@@ -55,6 +56,9 @@ def _details(out: dict[str, Any]) -> None:
             if not out.get("operating_point"):
                 out.setdefault("confusion", {"decisions": matrix})
             details.pop("confusion")
+    masks = {key: details.pop(key) for key in _OF_SLIDE_MASKS if key in details}
+    if masks:
+        out.setdefault("slide_masks", masks)
     for key in ("size_strata", "temperature", "fairness_weight", "invalid_reasons", "threshold"):
         if out.get(key) or not details.get(key) or key == "threshold":
             details.pop(key, None)

@@ -12,7 +12,9 @@ from elsewhere.files import staged_files
 from elsewhere.privacy import Redactor
 from elsewhere.report.page.labels import label
 from elsewhere.report.page.numbers import as_float, number
+from elsewhere.report.result.many_models import generalise_rows
 from elsewhere.report.result.prepare import Prepared, prepare
+from elsewhere.report.result.slide_masks import recall_rows
 from elsewhere.untrusted import file_name
 
 _ESTIMATE = ("value", "lo", "hi", "method", "undefined_reason")
@@ -87,6 +89,8 @@ def summary_tables(
         "provenance": [{"item": k, "value": v} for k, v in data.part("provenance").items() if not _nested(v)],
         "checklist": [dict(row) for row in checklist_rows(data)],
     }
+    rows |= generalise_rows(data.part("generalise"))
+    rows["lesion_recall"] = recall_rows(data)
     for name, entry in _items(data.part("confusion")):
         if entry.get("labels") and isinstance(entry.get("matrix"), list):
             names = [str(item) for item in entry["labels"]]
@@ -125,7 +129,8 @@ def write_tables(
             safe = file_name(name)
             csv, tex = f"{safe}.csv", f"{safe}.tex"
             table.to_csv(staged / csv, index=False)
-            text = to_latex(table, caption=label(name), key=f"tab:{safe}")
+            digits = 4 if name.startswith("generalise_") else 3
+            text = to_latex(table, caption=label(name), key=f"tab:{safe}", digits=digits)
             (staged / tex).write_text(text, encoding="utf-8")
             written += [folder / csv, folder / tex]
     return written
@@ -143,13 +148,14 @@ def escape_latex(text: Any) -> str:
     return "".join(_LATEX.get(character, character) for character in str(text))
 
 
-def to_latex(table: pd.DataFrame, *, caption: str = "", key: str = "") -> str:
+def to_latex(table: pd.DataFrame, *, caption: str = "", key: str = "", digits: int = 3) -> str:
     """Set a table in LaTeX.
 
     Args:
         table: The table.
         caption: The caption; empty for none.
         key: The name in its label; empty for no label.
+        digits: How many decimals a value below 10 has.
 
     Returns:
         A booktabs table: numbers are aligned right and rounded as on the page, and all text is escaped.
@@ -167,16 +173,18 @@ def to_latex(table: pd.DataFrame, *, caption: str = "", key: str = "") -> str:
         r"\midrule",
     ]
     for row in table.itertuples(index=False, name=None):
-        lines.append(" & ".join(_latex_cell(value) for value in row) + r" \\")
+        lines.append(" & ".join(_latex_cell(value, digits) for value in row) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
-def _latex_cell(value: Any) -> str:
+def _latex_cell(value: Any, digits: int) -> str:
     if isinstance(value, list | tuple):
         return escape_latex(", ".join(str(v) for v in value))
     if value is None or (not isinstance(value, str) and pd.isna(value)):
         return "---"
-    return escape_latex(number(value) if as_float(value) is not None or isinstance(value, bool) else value)
+    return escape_latex(
+        number(value, digits) if as_float(value) is not None or isinstance(value, bool) else value
+    )
 
 
 def _claim(claim: dict[str, Any]) -> dict[str, Any]:

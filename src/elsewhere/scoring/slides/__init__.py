@@ -23,6 +23,7 @@ from elsewhere.predictions.slides import mask_reading
 from elsewhere.predictions.stages import PATIENT_STAGES, STAGES, normalise_stage
 from elsewhere.protocols import Protocol, SlideRules
 from elsewhere.scoring.flow import participant_flow, step
+from elsewhere.scoring.slides.breakdown import recall_by_diameter, scores_by_stage
 from elsewhere.scoring.slides.cases import (
     froc_truth,
     point_events,
@@ -442,8 +443,9 @@ class SlideTask(Task):
             options: What the user set besides the protocol.
 
         Returns:
-            `confusion`, with both matrices, the second without slides that the protocol leaves out, and
-            `lesion_recall_by_diameter` where masks were scored; empty where the scores have no stages.
+            `confusion`, with both matrices, the second without slides that the protocol leaves out, and where masks were
+            scored `lesion_recall_by_diameter`, `slide_scores_by_stage` and `boundary_um`; empty where the scores have no
+            stages.
         """
         cases = scores.cases
         if not {"stage_true", "stage_predicted"} <= set(cases.columns):
@@ -473,18 +475,12 @@ class SlideTask(Task):
                 },
             }
         }
-        recall = _recall_by_diameter(cases, rules)
-        return found | ({"lesion_recall_by_diameter": recall} if recall else {})
-
-
-def _recall_by_diameter(cases: pd.DataFrame, rules: SlideRules) -> list[dict[str, Any]]:
-    """Lesions of the truth masks, and how many the predictions touch, by diameter (LN-26)."""
-    out: list[dict[str, Any]] = []
-    for words, lesions, found in size_class_columns(rules):
-        if lesions in cases.columns:
-            n, k = int(cases[lesions].sum()), int(cases[found].sum())
-            out.append({"diameter": words, "lesions": n, "found": k, "recall": k / n if n else None})
-    return out
+        recall = recall_by_diameter(cases, rules, partition)
+        if recall:
+            found["lesion_recall_by_diameter"] = recall
+            found["slide_scores_by_stage"] = scores_by_stage(cases, partition)
+            found["boundary_um"] = rules.boundary_um
+        return found
 
 
 def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules) -> int:

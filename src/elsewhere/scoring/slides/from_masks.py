@@ -89,15 +89,15 @@ def add_mask_scores(
     for i, row in enumerate(row_of_case):
         if options.progress:
             options.progress(i, len(row_of_case))
-        one = _Slide(cohort, i, geometries[i], rules, is_negative=stages[i] == "negative")
+        one = CohortSlide(cohort, i, geometries[i], is_negative=stages[i] == "negative")
         prediction = table.iloc[row] if row >= 0 else None
         try:
-            results.append(one.measure(prediction))
-        except _InvalidMaskError as problem:
+            results.append(one.measure(prediction, rules))
+        except InvalidMaskError as problem:
             if options.on_invalid == "error":
                 raise problem.error from problem
             status[i] = "invalid"
-            results.append(one.measure(None))
+            results.append(one.measure(None, rules))
     _fill(cases, results, rules)
     if "stage_true" not in cases.columns and "mask" in cohort.cases.columns:
         cases["stage_true"] = [None if one.truth is None else one.truth.stage for one in results]
@@ -112,66 +112,117 @@ def add_mask_scores(
     return [*warnings, *([shifted] if shifted else [])]
 
 
-class _InvalidMaskError(Exception):
-    """A predicted mask that cannot be used."""
+class InvalidMaskError(Exception):
+    """A predicted mask that cannot be used.
+
+    Args:
+        error: What is wrong with it.
+    """
 
     def __init__(self, error: UserError) -> None:
         super().__init__(str(error))
         self.error = error
 
 
-class _Slide:
-    """One slide of the cohort."""
+class CohortSlide:
+    """One slide of a cohort, and its masks.
+
+    Args:
+        cohort: The cohort.
+        number: The row of the slide.
+        geometry: What the cohort states of it.
+        is_negative: Whether it is known to hold no tumour, which needs no truth mask.
+    """
 
     def __init__(
-        self, cohort: Cohort, number: int, geometry: SlideGeometry, rules: SlideRules, *, is_negative: bool
+        self, cohort: Cohort, number: int, geometry: SlideGeometry, *, is_negative: bool = False
     ) -> None:
-        self.cohort, self.number, self.geometry, self.rules = cohort, number, geometry, rules
-        self.is_negative = is_negative
+        self.geometry = geometry
+        self._cohort, self._number, self._is_negative = cohort, number, is_negative
 
     def file(self, column: str) -> Path | None:
-        if column not in self.cohort.cases.columns:
-            return None
-        path = self.cohort.cases[column].iloc[self.number]
-        return truth_file(self.cohort, path) if isinstance(path, str) and path else None
+        """Locate a file of the slide.
 
-    def measure(self, prediction: pd.Series | None) -> SlideResult:
+        Args:
+            column: The column of the cohort that names it.
+
+        Returns:
+            The path; None where the cohort names none.
+        """
+        if column not in self._cohort.cases.columns:
+            return None
+        path = self._cohort.cases[column].iloc[self._number]
+        return truth_file(self._cohort, path) if isinstance(path, str) and path else None
+
+    def measure(self, prediction: pd.Series | None, rules: SlideRules) -> SlideResult:
+        """Compare the predicted mask with the truth.
+
+        Args:
+            prediction: The row of the predictions; None for none.
+            rules: The protocol's rules of slides.
+
+        Returns:
+            What the prediction is worth.
+
+        Raises:
+            UserError: The truth cannot be read.
+            InvalidMaskError: The prediction cannot be used.
+        """
         with ExitStack() as stack:
-            truth, tissue = self.truth(stack), self.tissue(stack)
-            said: SlideMask | None = None
-            if prediction is not None:
-                try:
-                    said = stack.enter_context(
-                        open_slide_mask(
-                            str(prediction["path"]),
-                            self.geometry,
-                            reading=mask_reading(prediction),
-                            like=truth,
-                        )
-                    )
-                    check_grid(said, self.geometry, truth)
-                except UserError as error:
-                    raise _InvalidMaskError(error) from error
-                truth = self.drawn_like(truth, said, stack)
+            said, truth = self.masks(prediction, stack)
+            tissue = self._tissue(stack)
             try:
                 return measure_slide(
-                    said, truth, self.geometry, self.rules, tissue=tissue, is_negative=self.is_negative
+                    said, truth, self.geometry, rules, tissue=tissue, is_negative=self._is_negative
                 )
             except UserError as error:
                 if said is not None and error.where == str(said.path):
-                    raise _InvalidMaskError(error) from error
+                    raise InvalidMaskError(error) from error
                 raise
 
-    def truth(self, stack: ExitStack) -> SlideMask | None:
+    def masks(
+        self, prediction: pd.Series | None, stack: ExitStack
+    ) -> tuple[SlideMask | None, SlideMask | None]:
+        """Open the predicted mask and that of the truth.
+
+        Args:
+            prediction: The row of the predictions; None for none.
+            stack: Closes both.
+
+        Returns:
+            The prediction and the truth; None for what is not there.
+
+        Raises:
+            UserError: The truth cannot be read.
+            InvalidMaskError: The prediction cannot be used.
+        """
+        truth = self._truth(stack)
+        if prediction is None:
+            return None, truth
+        try:
+            said = stack.enter_context(
+                open_slide_mask(
+                    str(prediction["path"]),
+                    self.geometry,
+                    reading=mask_reading(prediction),
+                    like=truth,
+                )
+            )
+            check_grid(said, self.geometry, truth)
+        except UserError as error:
+            raise InvalidMaskError(error) from error
+        return said, self._drawn_like(truth, said, stack)
+
+    def _truth(self, stack: ExitStack) -> SlideMask | None:
         path = self.file("mask")
         if path is None:
             return None
-        mask = open_slide_mask(path, self.geometry, reading=truth_reading(self.cohort, self.number))
+        mask = open_slide_mask(path, self.geometry, reading=truth_reading(self._cohort, self._number))
         stack.enter_context(mask)
         check_grid(mask, self.geometry)
         return mask
 
-    def drawn_like(self, truth: SlideMask | None, said: SlideMask, stack: ExitStack) -> SlideMask | None:
+    def _drawn_like(self, truth: SlideMask | None, said: SlideMask, stack: ExitStack) -> SlideMask | None:
         """Outlines are drawn on the prediction's pixels where that has a scale of its own."""
         path = self.file("mask")
         drawn = path is not None and path.suffix.lower() in (".geojson", ".json", ".xml")
@@ -179,7 +230,7 @@ class _Slide:
             return truth
         return stack.enter_context(open_slide_mask(path, self.geometry, like=said))
 
-    def tissue(self, stack: ExitStack) -> SlideMask | None:
+    def _tissue(self, stack: ExitStack) -> SlideMask | None:
         path = self.file("tissue_mask")
         if path is None:
             return None

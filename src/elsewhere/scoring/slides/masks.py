@@ -267,6 +267,47 @@ def measure_slide(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class SlideMaps:
+    """Both masks of a slide on cells.
+
+    Attributes:
+        cell_px: Pixels of level 0 along a cell.
+        said: The prediction; None where there is none.
+        truth: The truth; None where there is none.
+        shape: Rows and columns of cells.
+    """
+
+    cell_px: float
+    said: Mask | None
+    truth: Mask | None
+    shape: tuple[int, int]
+
+
+def slide_maps(said: SlideMask | None, truth: SlideMask | None, geometry: SlideGeometry) -> SlideMaps:
+    """Reduce both masks of a slide to cells of about 8 microns.
+
+    Args:
+        said: The prediction; None for none.
+        truth: The truth; None for none.
+        geometry: What is known of the slide.
+
+    Returns:
+        The maps.
+
+    Raises:
+        UserError: A mask is damaged.
+
+    Example:
+        >>> slide_maps(None, None, SlideGeometry(mpp=0.5, size_px=(160, 80))).shape
+        (5, 10)
+    """
+    cell = cell_of(geometry, said, truth)
+    shape = cells_shape(cell, geometry, said, truth)
+    made = [None if mask is None else mean_map(mask, cell=cell, shape=shape) for mask in (said, truth)]
+    return SlideMaps(cell_px=cell, said=made[0], truth=made[1], shape=shape)
+
+
 _PATCHES_UM = (64.0, 128.0, 256.0)
 _WAYS = {
     "to the left": (0, -1), "to the right": (0, 1), "up": (-1, 0), "down": (1, 0),

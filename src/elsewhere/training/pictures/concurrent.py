@@ -8,13 +8,12 @@ and nothing is shared but the pictures. On a CPU there is one worker.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from elsewhere.engine.batch import Deadline
 from elsewhere.errors import UserError
 from elsewhere.networks import NETWORKS
 from elsewhere.training.cuda import device_name, enable_determinism, select_device
@@ -28,9 +27,9 @@ from elsewhere.training.pictures.settings import (
     PictureWork,
 )
 from elsewhere.training.pictures.stream_worker import SharedInputs, StreamWorker
+from elsewhere.training.turns import Stop, take_turns
 
 Progress = Callable[[str, int, int], None]
-Stop = Callable[[], bool]
 CONCURRENT_NETWORKS_BYTES = 40 * 2**30
 """With so much free memory all networks of a study train at the same time. An EfficientNet-Lite0 and a
 ViT-B/16 gained 4 % from it in a trial on an H200: either fills the card."""
@@ -143,35 +142,7 @@ def _train_concurrently(
         queue = list(units)
         count = lanes or (default_lanes(units) if shared.device.type == "cuda" else 1)
         workers += [(queue, StreamWorker(shared, units)) for _ in range(count)]
-    stop = callbacks.stop
-    active: dict[int, tuple[PictureTraining, Iterator[PictureOutcome | None]]] = {}
-    while active or any(queue for queue, _ in workers):
-        for index, (queue, worker) in enumerate(workers):
-            if index not in active:
-                following = next((unit for unit in queue if not _too_late(stop, unit)), None)
-                if following is None:
-                    continue
-                queue.remove(following)
-                active[index] = (following, worker.train(following))
-            unit, steps = active[index]
-            try:
-                with worker.turn():
-                    outcome = next(steps)
-            except UserError as error:
-                callbacks.failed(unit, str(error))
-                del active[index]
-                continue
-            if outcome is not None:
-                del active[index]
-                callbacks.finished(unit, outcome)
-        if not active and all(_too_late(stop, unit) for queue, _ in workers for unit in queue):
-            return
-
-
-def _too_late(stop: Stop | None, unit: PictureTraining) -> bool:
-    if isinstance(stop, Deadline):
-        return stop.too_late_for(unit)
-    return stop is not None and stop()
+    take_turns(workers, finished=callbacks.finished, failed=callbacks.failed, stop=callbacks.stop)
 
 
 def _size_order(unit: PictureTraining) -> tuple[Any, ...]:

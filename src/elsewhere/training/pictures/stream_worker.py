@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +21,10 @@ from elsewhere.training.pictures.draws import draw_epoch, epoch_steps
 from elsewhere.training.pictures.initial_weights import InitialWeights
 from elsewhere.training.pictures.program import Program, program_key
 from elsewhere.training.pictures.settings import PictureOutcome, PictureTraining, PictureWork
+from elsewhere.training.turns import DeviceStream
 
 CHUNK_STEPS = 8
 """Training steps launched in one turn."""
-MOST_CHUNKS = 2
-"""Pieces of work that a stream may have waiting while the other workers have their turns."""
 BATCHNORM_IMAGES = 1024
 """At most so many training pictures give the batch-norm statistics."""
 DISTANCE_IMAGES = 512
@@ -74,7 +72,7 @@ class _Inputs:
     outlines: torch.Tensor | None
 
 
-class StreamWorker:
+class StreamWorker(DeviceStream):
     """A stream, its program, and the trainings it runs one after the other. On a CPU there is no stream.
 
     Args:
@@ -83,18 +81,10 @@ class StreamWorker:
     """
 
     def __init__(self, shared: SharedInputs, units: Sequence[PictureTraining]) -> None:
-        self.shared, self.device = shared, shared.device
-        self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        super().__init__(shared.device)
+        self.shared = shared
         self._program: tuple[Any, Program] | None = None
         self._units = units
-
-    def turn(self) -> AbstractContextManager[Any]:
-        """Return the context in which this worker's work is launched.
-
-        Returns:
-            A context manager.
-        """
-        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def _training_part(self, unit: PictureTraining) -> TrainingPart:
         cases = self.shared.work.cases
@@ -210,14 +200,14 @@ class StreamWorker:
             rate = scheduled_rate(recipe.schedule, recipe.learning_rate, epoch, recipe.epochs)
             marks: deque[Any] = deque()
             for _ in program.epoch(draws, rate, dropout, CHUNK_STEPS):
-                yield from self._wait(marks)
+                yield from self.wait(marks)
             if recipe.batch_statistics == "population" and program.is_conv:
                 for _ in program.recompute_batchnorm(batchnorm_rows, 256 if self.stream else 64):
-                    yield from self._wait(marks)
+                    yield from self.wait(marks)
             logits, _ = yield from self._forward(program, unit, validation_rows, inputs)
             loss = torch.nn.functional.cross_entropy(logits, truth)
             losses = torch.stack([program.loss_sum / len(draws.order), loss.detach()])
-            train_loss, validation_loss = (float(value) for value in (yield from self._fetch(losses)))
+            train_loss, validation_loss = (float(value) for value in (yield from self.fetch(losses)))
             loop.record(
                 {"epoch": epoch, "train_loss": train_loss, "validation_loss": validation_loss},
                 score=validation_loss,
@@ -243,7 +233,7 @@ class StreamWorker:
         _, seen = yield from self._forward(program, unit, reference, inputs)
         label = torch.from_numpy(cases.label[reference].astype(np.int64)).to(self.device)
         distance = class_distance(seen, label, features)
-        return (yield from self._fetch(torch.cat([logits, distance[:, None]], dim=1)))
+        return (yield from self.fetch(torch.cat([logits, distance[:, None]], dim=1)))
 
     def _forward(
         self, program: Program, unit: PictureTraining, rows: Rows, inputs: _Inputs, *, mirrored: bool = False
@@ -267,32 +257,5 @@ class StreamWorker:
                 batch_features = (batch_features + other_features) / 2
             logits.append(batch_logits[:count])
             features.append(batch_features[:count])
-            yield from self._wait(marks)
+            yield from self.wait(marks)
         return torch.cat(logits), torch.cat(features)
-
-    def _wait(self, marks: deque[Any]) -> Iterator[None]:
-        """Give the turn; come back when at most `MOST_CHUNKS` pieces of work are waiting on this stream."""
-        if self.stream is None:
-            yield None
-            return
-        mark = torch.cuda.Event()
-        mark.record(self.stream)
-        marks.append(mark)
-        yield None
-        while len(marks) > MOST_CHUNKS:
-            if marks[0].query():
-                marks.popleft()
-            else:
-                yield None
-
-    def _fetch(self, values: torch.Tensor) -> Generator[None, None, npt.NDArray[np.float32]]:
-        """Copy values to the host without stopping the other workers."""
-        if self.stream is None:
-            return values.detach().numpy()
-        pinned = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-        pinned.copy_(values.detach(), non_blocking=True)
-        mark = torch.cuda.Event()
-        mark.record(self.stream)
-        while not mark.query():
-            yield None
-        return pinned.numpy().copy()

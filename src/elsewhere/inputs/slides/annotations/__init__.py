@@ -11,6 +11,7 @@ from elsewhere.inputs.slides.annotations.outlines import Annotations, Outline, c
 from elsewhere.inputs.slides.annotations.reading import read_annotations
 from elsewhere.inputs.slides.annotations.scanning import Grid, to_mask, tumour_shares
 from elsewhere.inputs.slides.annotations.strip_writing import MaskGrid, write_strips
+from elsewhere.inputs.slides.annotations.tracing import trace_region
 from elsewhere.inputs.slides.annotations.writing import geojson, write_geojson, write_mask
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "resolve",
     "stage_of_axis",
     "to_mask",
+    "trace_region",
     "tumour_shares",
     "write_geojson",
     "write_mask",
