@@ -26,10 +26,21 @@ _CONTENT = {
     "merged.csv": "the merged boxes, with the ids of their patients",
     "merged_validation.csv": "the merged boxes of the volumes that chose the setting, with the ids of their patients",
     "hit_rules.csv": "the value and the rank of each model under each hit rule",
+    "slide_stages.csv": "one row per slide, fold and model or ensemble, with its id",
+    "patch_scores.csv": "sums of patches per slide, model and fold, with the ids",
     "lesions.csv": "one row per lesion, with its ids and the models that find it",
 }
 _LOCAL = frozenset(
-    {KEY_FILE, "scores.parquet", "events.parquet", "lesions.csv", "merged.csv", "merged_validation.csv"}
+    {
+        KEY_FILE,
+        "scores.parquet",
+        "events.parquet",
+        "lesions.csv",
+        "merged.csv",
+        "merged_validation.csv",
+        "slide_stages.csv",
+        "patch_scores.csv",
+    }
 )
 
 

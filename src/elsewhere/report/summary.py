@@ -38,6 +38,8 @@ from elsewhere.report.result.first_page import first_page
 from elsewhere.report.result.prepare import Prepared, prepare
 from elsewhere.report.result.slide_pictures import slides_section
 from elsewhere.report.result.strips import pictures_section
+from elsewhere.report.slide_ensembles import sections as slides
+from elsewhere.report.slide_ensembles.figures import ensemble_figures
 
 _ORDER = (
     merging,
@@ -71,6 +73,10 @@ _ORDER = (
     domains.operating_points,
     domains.model_ensembles,
     divided_drop,
+    slides.slide_ensembles,
+    slides.slide_random,
+    slides.slide_confusion,
+    slides.slide_published,
     readers.reader_study,
     readers.reader_panel,
     readers.reader_variance,
@@ -100,6 +106,7 @@ def figure_specs(summary: Mapping[str, Any] | Prepared) -> dict[str, FigureSpec]
             *leaderboard_figures(data),
             *generalise_figures(data),
             *shift_figures(data),
+            *ensemble_figures(data),
             *reader_figures(data),
         )
     }

@@ -26,7 +26,7 @@ _KNOWN = """elsewhere task protocol protocol_version protocol_counterpart create
 curves groups fairness sites calibration operating_point difficulty size_strata case_mix worst_cases verdict
 audit warnings methods comparison ranking merging clinical confusion question title headline score_extras notes
 new_hospital case_mix_reference thresholds carried_threshold readers who_finds_what lesions_paired hit_rules published
-ranking_curves generalise slide_masks shift"""
+ranking_curves generalise slide_ensembles slide_masks shift"""
 KNOWN_KEYS = frozenset(_KNOWN.split())
 
 

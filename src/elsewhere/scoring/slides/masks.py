@@ -153,7 +153,7 @@ class StageStream:
 
     def __init__(self, mask: SlideMask, geometry: SlideGeometry, rules: SlideRules) -> None:
         self._mask, self._geometry, self._rules = mask, geometry, rules
-        self._cell = _cell(geometry, mask)
+        self._cell = cell_of(geometry, mask)
         self._objects = ObjectStream(mask.columns, where=str(mask.path))
         self._map = MeanMap(mask, cell=self._cell)
 
@@ -222,11 +222,11 @@ def measure_slide(
     for mask in (said, truth, tissue):
         if mask is not None:
             check_grid(mask, geometry, truth if mask is not truth else None)
-    cell = _cell(geometry, said, truth)
-    shape = _shape(cell, geometry, said, truth)
+    cell = cell_of(geometry, said, truth)
+    shape = cells_shape(cell, geometry, said, truth)
     cells_um = cell * geometry.mpp
     maps = [None if mask is None else mean_map(mask, cell=cell, shape=shape) for mask in (said, truth)]
-    on_tissue = None if tissue is None else _nearest(tissue, cell, shape)
+    on_tissue = None if tissue is None else nearest_map(tissue, cell, shape)
     said_map, truth_map = maps
     if truth_map is None and is_negative:
         truth_map = np.zeros(shape, dtype=bool)
@@ -302,8 +302,8 @@ def slide_maps(said: SlideMask | None, truth: SlideMask | None, geometry: SlideG
         >>> slide_maps(None, None, SlideGeometry(mpp=0.5, size_px=(160, 80))).shape
         (5, 10)
     """
-    cell = _cell(geometry, said, truth)
-    shape = _shape(cell, geometry, said, truth)
+    cell = cell_of(geometry, said, truth)
+    shape = cells_shape(cell, geometry, said, truth)
     made = [None if mask is None else mean_map(mask, cell=cell, shape=shape) for mask in (said, truth)]
     return SlideMaps(cell_px=cell, said=made[0], truth=made[1], shape=shape)
 
@@ -331,13 +331,38 @@ def _shifted(said: Mask, truth: Mask, pixel_um: float) -> dict[str, tuple[int, i
     return made
 
 
-def _cell(geometry: SlideGeometry, *masks: SlideMask | None) -> float:
-    """Pixels of level 0 along a cell: about 8 microns, or the pixels of the coarsest mask."""
+def cell_of(geometry: SlideGeometry, *masks: SlideMask | None) -> float:
+    """Return the pixels of level 0 along a cell: about 8 microns, or the pixels of the coarsest mask.
+
+    Args:
+        geometry: What is known of the slide.
+        *masks: The masks that are compared; None for one that is not there.
+
+    Returns:
+        The pixels.
+
+    Example:
+        >>> cell_of(SlideGeometry(mpp=0.25))
+        32.0
+    """
     return max(cell_px(geometry.mpp), *(mask.step_px for mask in masks if mask is not None), 1.0)
 
 
-def _shape(cell: float, geometry: SlideGeometry, *masks: SlideMask | None) -> tuple[int, int]:
-    """Rows and columns of cells over the slide."""
+def cells_shape(cell: float, geometry: SlideGeometry, *masks: SlideMask | None) -> tuple[int, int]:
+    """Count the cells over a slide.
+
+    Args:
+        cell: Pixels of level 0 along a cell.
+        geometry: What is known of the slide.
+        *masks: The masks that are compared, whose extent is the slide's where its size is not known.
+
+    Returns:
+        Rows and columns of cells.
+
+    Example:
+        >>> cells_shape(32.0, SlideGeometry(mpp=0.25, size_px=(640, 330)))
+        (11, 20)
+    """
     if geometry.size_px is not None:
         width, height = (float(side) for side in geometry.size_px)
     else:
@@ -346,8 +371,17 @@ def _shape(cell: float, geometry: SlideGeometry, *masks: SlideMask | None) -> tu
     return max(1, math.ceil(height / cell - 1e-3)), max(1, math.ceil(width / cell - 1e-3))
 
 
-def _nearest(tissue: SlideMask, cell: float, shape: tuple[int, int]) -> Mask:
-    """A tissue mask on the cells: the mean where it is finer, the nearest pixel where it is coarser."""
+def nearest_map(tissue: SlideMask, cell: float, shape: tuple[int, int]) -> Mask:
+    """Lay a tissue mask on the cells: the mean where it is finer, the nearest pixel where it is coarser.
+
+    Args:
+        tissue: The mask.
+        cell: Pixels of level 0 along a cell.
+        shape: Rows and columns of cells.
+
+    Returns:
+        Where tissue is.
+    """
     if tissue.step_px <= cell:
         return mean_map(tissue, cell=cell, shape=shape)
     own = np.concatenate([tissue.marked(strip) for strip in tissue.strips()])

@@ -108,6 +108,18 @@ class MeanMap:
         limit = np.outer(self._down.covered, self._across.covered) * np.float32(self._mask.tumour_above)
         return np.asarray((self._total > limit) & (self._total > 0))
 
+    def means(self) -> npt.NDArray[np.uint16]:
+        """Return the means themselves, of the pixels that lie in each cell.
+
+        Returns:
+            256 times the mean value, 0 to 65,280; 0 where the mask does not reach.
+        """
+        covered = np.outer(self._down.covered, self._across.covered)
+        scaled = np.divide(
+            256.0 * self._total, covered, out=np.zeros(covered.shape, dtype=np.float64), where=covered > 0
+        )
+        return np.asarray(np.rint(np.minimum(scaled, 65_280.0)), dtype=np.uint16)
+
 
 def mean_map(mask: SlideMask, *, cell: float, shape: tuple[int, int] | None = None) -> npt.NDArray[np.bool_]:
     """Reduce a mask to cells: True where the mean of a cell's pixels is above the mask's threshold.
