@@ -53,6 +53,7 @@ MAY_USE = {
     "scenarios": {"errors", "tables", "cohort"},
     "engine": {"errors", "untrusted", "files", "registry", "inputs", "predictions"},
     "networks": {"errors"},
+    "curation": {"errors", "files", "inputs", "cohort", "networks"},
     "training": {"errors", "boxes", "inputs", "engine", "networks"},
     "radiomics": {"errors", "inputs"},
     "recipes": {
@@ -138,6 +139,7 @@ MAY_USE = {
         "scenarios",
         "engine",
         "networks",
+        "curation",
         "training",
         "recipes",
         "explain",
@@ -166,6 +168,7 @@ LAYERS = {
         "generalise": {"page", "result"},
         "study": {"page", "result", "leaderboard"},
         "stain": {"page", "result"},
+        "curation": {"page", "result"},
         "summary": {"page", "result", "leaderboard", "readers", "generalise"},
     },
     "commands": {
@@ -182,6 +185,7 @@ LAYERS = {
         "merge": {"advice"},
         "demo": {"output", "run", "score", "summarise"},
         "slide_store": {"output", "slide_patches"},
+        "curate": {"output", "slide_patches"},
         "slide_stain": {"output", "slide_store"},
         "slide_training": {"output", "slide_patches"},
     },

@@ -22,6 +22,7 @@ import typer
 from elsewhere.cli import (
     carrying,
     cohorts,
+    curation,
     explain,
     generalise,
     judging,
@@ -59,6 +60,7 @@ __all__ = [
     "app",
     "carrying",
     "cohorts",
+    "curation",
     "explain",
     "generalise",
     "judging",

@@ -25,7 +25,7 @@ SECTIONS = {
         "summarise",
         "plan-sample",
     ),
-    "From image files to a report": ("plan", "run", "models", "predict", "explain", "check-bundle"),
+    "From image files to a report": ("curate", "plan", "run", "models", "predict", "explain", "check-bundle"),
     "Who was tested": ("cohort", "phantom", "slides", "annotations"),
     "What can be named": ("tasks", "protocols", "metrics", "recipes"),
 }
