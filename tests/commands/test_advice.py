@@ -117,6 +117,7 @@ SHOWN_BY = {
 }
 """Which commands show the messages of a module; the first prefix that fits counts."""
 ONLY_WITH = {
+    ("predictions/rendered_patches", "--per-slide"),  # of `slides rerender`, which writes them
     (
         "scoring/classification",
         "--calibrate-on",

@@ -35,7 +35,6 @@ from elsewhere.report.result.answered import (
     verdict_sentence,
     without_score,
 )
-from elsewhere.report.result.largest_part import largest_part
 from elsewhere.report.result.passing_models import passing_models
 from elsewhere.report.result.prepare import Prepared
 
@@ -179,8 +178,7 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
         or _pair(data)
         or _readers(data)
         or _gain(data)
-        or passing_models(data)
-        or largest_part(data),
+        or passing_models(data),
         grades=_grades(data),
         alarms=alarms[:MOST_WARNINGS],
         warnings=warnings[:room],
