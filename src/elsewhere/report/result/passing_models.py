@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from elsewhere.report.page.numbers import number
-<<<<<<< HEAD
 from elsewhere.report.result.best_ensemble import best_ensemble
-=======
 from elsewhere.report.result.largest_part import largest_part
->>>>>>> shift
 from elsewhere.report.result.prepare import Prepared
 
 _NAMED = 8
@@ -37,11 +34,7 @@ def passing_models(data: Prepared) -> Mapping[str, str] | None:
         return _hero(label, value, "By the printed p values, or else the intervals", f"{kinds}.")
     models = [row for row in part.get("models") or [] if isinstance(row, dict)]
     if not models:
-<<<<<<< HEAD
-        return best_ensemble(data)
-=======
-        return largest_part(data)
->>>>>>> shift
+        return best_ensemble(data) or largest_part(data)
     passed = [str(row.get("model")) for row in models if row.get("non_inferior")]
     shown = ", ".join(passed[:_NAMED]) + (f" and {len(passed) - _NAMED} more" if len(passed) > _NAMED else "")
     words = [str(row.get("verdict")) for row in models]
