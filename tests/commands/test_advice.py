@@ -85,7 +85,7 @@ SHOWN_BY = {
     "commands/slide_store": ("slides pack",),
     "commands/curate/": ("curate",),
     "curation/": ("curate",),
-    "networks/": ("curate",),
+    "networks/encoders": ("curate",),
     "commands/slide_stain": ("slides stain",),
     "commands/slide_training/whole_slides": ("slides segment",),
     "commands/slide_training/": ("slides train",),
