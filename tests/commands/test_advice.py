@@ -90,7 +90,7 @@ SHOWN_BY = {
     "commands/slide_store": ("slides pack",),
     "commands/curate/": ("curate",),
     "curation/": ("curate",),
-    "networks/": ("curate",),
+    "networks/encoders": ("curate",),
     "commands/slide_stain": ("slides stain",),
     "commands/slide_rerender": ("slides rerender",),
     "commands/slide_shift": ("slides shift",),
