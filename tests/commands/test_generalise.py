@@ -235,3 +235,46 @@ def test_a_table_of_models_has_their_shares_and_clusterings(run, scores, tmp_pat
     assert run("generalise", scores, *options, "--share", "pd").code == 64
     assert run("generalise", scores, "--margin", "0.1", "--share", "pt").code == 64
     assert run("generalise", "--means", PRINTED, "--models", tmp_path / "models.csv").code == 64
+
+
+FIGURE_8 = pd.DataFrame(
+    {
+        "name": ["Generalizing", "Generalizing (T&N)"],
+        "sensitivity": [0.909, 0.846],
+        "specificity": [0.622, 0.767],
+        "positive": 105,
+        "negative": 110,
+        "itc": 22,
+    }
+)
+"""The rates of figure 8 of the lymph-node study, and its numbers of slides."""
+
+
+def test_printed_rates_give_the_known_answers_under_both_rules(run, tmp_path):
+    FIGURE_8.to_csv(tmp_path / "rates.csv", index=False)
+    done = run("generalise", "--means", PRINTED, "--rates", tmp_path / "rates.csv", "--out", tmp_path / "out")
+    assert done.code == 0, done.said
+    assert "Generalizing             0.787 / 0.758, 0.776 / 0.748" in done.out
+    assert pd.read_csv(tmp_path / "out" / "slide_rates.csv")["left_out_f1"].round(3)[0] == 0.758
+    assert "F1, ITC left out" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sensitivity": ["90.9", "0.8"]}, "sensitivity is not a rate from 0 to 1 in row 2"),
+        ({"negative": [110.5, 110]}, "negative is not a number of slides in row 2"),
+        ({"positive": [105, 0]}, "positive is not a number of slides in row 3"),
+        ({"itc": ["many", "22"]}, "itc"),
+    ],
+)
+def test_printed_rates_that_are_none(run, tmp_path, change, words):
+    FIGURE_8.assign(**change).to_csv(tmp_path / "rates.csv", index=False)
+    done = run("generalise", "--means", PRINTED, "--rates", tmp_path / "rates.csv")
+    assert done.code == 64 and words in done.err
+
+
+def test_rates_go_with_printed_differences(run, scores, tmp_path):
+    FIGURE_8.to_csv(tmp_path / "rates.csv", index=False)
+    done = run("generalise", scores, "--rates", tmp_path / "rates.csv")
+    assert done.code == 64 and "--rates is about printed rates" in done.err

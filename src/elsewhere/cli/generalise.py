@@ -42,6 +42,14 @@ def generalise(
             "tumor_hi90, tumor_p and normal_... (internal - external).",
         ),
     ] = None,
+    rates: Annotated[
+        Path | None,
+        typer.Option(
+            "--rates",
+            help="With --means: printed sensitivity and specificity of slides (name, sensitivity, specificity, positive, "
+            "negative, itc), averaged over both classes under both rules for ITC.",
+        ),
+    ] = None,
     margin: Annotated[
         list[str] | None,
         typer.Option(
@@ -148,6 +156,7 @@ def generalise(
             models=models,
             share=share,
             clustering=clustering,
+            rates=rates,
             alpha=alpha,
             resamples=resamples,
             seed=seed,

@@ -12,6 +12,7 @@ import pandas as pd
 from elsewhere.analysis.generalise.kinds import CLUSTERING, SHARE, read_kinds
 from elsewhere.analysis.generalise.operating_point import operating_point
 from elsewhere.analysis.generalise.printed import read_printed
+from elsewhere.analysis.generalise.printed_rates import read_printed_rates
 from elsewhere.analysis.generalise.settings import (
     RATIO_MARGIN,
     GeneraliseOptions,
@@ -67,6 +68,8 @@ class GeneraliseReport:
         part = self.summary["generalise"]
         if "printed" in part:
             yield from _printed_lines(part)
+            if "printed_rates" in part:
+                yield from _rate_lines(part["printed_rates"])
         else:
             yield from _verdict_lines(self.summary["counts"], part)
         for warning in self.summary["warnings"]:
@@ -90,6 +93,16 @@ def _printed_lines(part: Mapping[str, Any]) -> Iterator[str]:
                     f"  undecidable within rounding: {row['model']}, interval {row['lo']:g} to {row['hi']:g} as printed, an end "
                     f"of which stands on the margin{p}"
                 )
+
+
+def _rate_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield "slides, means of both classes from the printed rates: precision / F1 with ITC left out, and with ITC as negative"
+    for row in rows:
+        left_out, negative = (
+            f"{format_number(row[f'{rule}_precision'])} / {format_number(row[f'{rule}_f1'])}"
+            for rule in ("left_out", "negative")
+        )
+        yield f"  {row['name'][:24]:24s} {left_out}, {negative}"
 
 
 def _verdict_lines(counts: Mapping[str, int], part: Mapping[str, Any]) -> Iterator[str]:
@@ -206,6 +219,7 @@ class GeneraliseSettings:
             names tell.
         share: Its column with the share of partial-tumour patches; None for `share`.
         clustering: Its column with the clustering; None for `clustering`.
+        rates: With printed differences, a table of printed sensitivities and specificities of slides.
         alpha: The level of each one-sided test.
         resamples: How many resamples; 0 for none.
         seed: The seed of every draw.
@@ -223,6 +237,7 @@ class GeneraliseSettings:
     models: str | Path | pd.DataFrame | None = None
     share: str | None = None
     clustering: str | None = None
+    rates: str | Path | pd.DataFrame | None = None
     alpha: float = 0.05
     resamples: int = 1000
     seed: int = 42
@@ -267,7 +282,7 @@ def generalise(
     chosen = settings or GeneraliseSettings()
     check_seed(chosen.seed)
     check_alpha(chosen.alpha)
-    inputs = [item for item in (scores, means, chosen.models) if isinstance(item, str | Path)]
+    inputs = [item for item in (scores, means, chosen.models, chosen.rates) if isinstance(item, str | Path)]
     check_out(out, replace=replace, inputs=inputs)
     if (scores is None) == (means is None):
         raise UserError(
@@ -285,12 +300,22 @@ def generalise(
             where="--models",
             fix="Leave it out.",
         )
+    if means is None and chosen.rates is not None:
+        raise UserError(
+            "--rates is about printed rates of slides, and patch scores are judged",
+            where="--rates",
+            fix="Give it together with --means, or score the slides: elsewhere score slides.",
+        )
     made: JudgedModels
     if means is not None:
         kinds = read_printed(
             means, margins=parse_margins(margins or ["study"]), alpha=chosen.alpha, table=table
         )
-        made = judge_printed(kinds, alpha=chosen.alpha, source=_digest("means_digest", means))
+        rates = [] if chosen.rates is None else read_printed_rates(chosen.rates, table=table)
+        source = _digest("means_digest", means)
+        if chosen.rates is not None:
+            source |= _digest("rates_digest", chosen.rates)
+        made = judge_printed(kinds, alpha=chosen.alpha, rates=rates, source=source)
     else:
         made = _judge_scores(scores, margins, chosen, table)
     path = None

@@ -19,6 +19,7 @@ from elsewhere.report.generalise import sections as domains
 from elsewhere.report.generalise.figures import generalise_figures
 from elsewhere.report.generalise.kinds import model_kinds
 from elsewhere.report.generalise.plain_words import plain_words
+from elsewhere.report.generalise.printed_rates import printed_rates
 from elsewhere.report.generalise.shift import divided_drop, shift_figures
 from elsewhere.report.generalise.strata import model_strata
 from elsewhere.report.generalise.trade_off import trade_off
@@ -70,6 +71,7 @@ _ORDER = (
     model_strata,
     model_kinds,
     domains.by_fold,
+    printed_rates,
     domains.operating_points,
     domains.model_ensembles,
     divided_drop,

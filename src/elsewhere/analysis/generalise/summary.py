@@ -121,26 +121,36 @@ def judge_models(
 
 
 def judge_printed(
-    kinds: Sequence[PrintedKind], *, alpha: float, source: Mapping[str, Any] | None = None
+    kinds: Sequence[PrintedKind],
+    *,
+    alpha: float,
+    rates: Sequence[Mapping[str, Any]] = (),
+    source: Mapping[str, Any] | None = None,
 ) -> JudgedModels:
     """Say what a study's printed numbers decide.
 
     Args:
         kinds: The kinds of patch.
         alpha: The level of each one-sided test.
+        rates: Printed rates of slides with their class averages, as `read_printed_rates` makes them.
         source: What the provenance says about the inputs; None for nothing.
 
     Returns:
         The summary and the tables.
     """
-    part = {"printed": [kind.to_dict() for kind in kinds], "alpha": alpha}
+    part: dict[str, Any] = {"printed": [kind.to_dict() for kind in kinds], "alpha": alpha}
+    if rates:
+        part["printed_rates"] = [dict(row) for row in rates]
     warnings = [STUDY_MARGIN_WARNING] if any(kind.study is not None for kind in kinds) else []
     counts = {"models": max((len(kind.rows) for kind in kinds), default=0)}
     made = _judged(part, counts, warnings, [], source, None)
     table = pd.DataFrame(
         [{"kind": kind.kind, "margin": kind.margin, **row} for kind in kinds for row in kind.rows]
     )
-    return JudgedModels(summary=made.summary, tables={"models.csv": table}, redactor=made.redactor)
+    tables = {"models.csv": table}
+    if rates:
+        tables["slide_rates.csv"] = pd.DataFrame([dict(row) for row in rates])
+    return JudgedModels(summary=made.summary, tables=tables, redactor=made.redactor)
 
 
 def _judged(
