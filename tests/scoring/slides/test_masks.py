@@ -205,7 +205,8 @@ def test_lesions_are_counted_by_diameter_with_those_that_were_found(tmp_path):
     table = TASK.details(scores, TASK.partition(scores), ScoreOptions())["lesion_recall_by_diameter"]
     counts = {row["diameter"]: (row["lesions"], row["found"]) for row in table if row["lesions"]}
     assert counts == {"up to 0.2 mm": (4, 1), "0.2 to 0.5 mm": (2, 0), "0.5 to 1 mm": (2, 1)}
-    assert table[-1] == {"diameter": "over 5 mm", "lesions": 0, "found": 0, "recall": None}
+    empty = {"diameter": "over 5 mm", "lesions": 0, "found": 0, "recall": None, "lo": None, "hi": None}
+    assert table[-1] == empty
 
 
 def test_masks_shifted_by_one_patch_are_refused_by_name(tmp_path):
