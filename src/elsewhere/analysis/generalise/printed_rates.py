@@ -63,7 +63,7 @@ def read_printed_rates(
 
 
 def _averages(one: dict[str, float]) -> dict[str, float]:
-    found = {}
+    found: dict[str, float] = {}
     tp = one["sensitivity"] * one["positive"]
     for rule, negative in (("left_out", one["negative"]), ("negative", one["negative"] + one["itc"])):
         tn = one["specificity"] * negative
