@@ -388,3 +388,16 @@ def test_what_is_named_wrongly(world, tmp_path, capsys):
         assert list(tmp_path.iterdir()) == []
     with pytest.raises(UserError, match="no slide was named"):
         find_cases([])
+
+
+def test_an_umlaut_is_the_same_whichever_way_the_disk_stores_it(tmp_path):
+    """Some disks store an umlaut as one sign and others as two; a linked folder counts."""
+    from elsewhere.commands.slide_patches.cases import find_cases
+
+    for folder, name in (("slides", "Pr\u00fcfung 1.svs"), ("elsewhere", "Pru\u0308fung 1.xml")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).touch()
+    (tmp_path / "xml").mkdir()
+    (tmp_path / "xml" / "linked").symlink_to(tmp_path / "elsewhere")
+    (case,) = find_cases([tmp_path / "slides"], annotations=tmp_path / "xml").cases
+    assert case.annotation == tmp_path / "xml" / "linked" / "Pru\u0308fung 1.xml"

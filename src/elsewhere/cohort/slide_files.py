@@ -26,7 +26,8 @@ SLIDE_ENDINGS = (
 """Of the formats that OpenSlide knows."""
 OUTLINE_ENDINGS = (".xml", ".geojson", ".json")
 MASK_ENDINGS = (".tif", ".tiff", ".png")
-_MASK_WORDS = ("_mask", "-mask", " mask")
+MASK_WORDS = ("_mask", "-mask", " mask")
+"""How the name of a mask ends, after that of its slide."""
 
 
 def fold_name(name: str) -> str:
@@ -102,7 +103,7 @@ def _take(found: SlideFiles, path: Path, *, slides: bool, outlines: bool) -> Non
             found.outlines.setdefault(fold_name(stem), []).append(path)
         return
     folded = fold_name(stem)
-    marked = next((word for word in _MASK_WORDS if folded.endswith(word)), "")
+    marked = next((word for word in MASK_WORDS if folded.endswith(word)), "")
     if ending in MASK_ENDINGS and (marked or not slides):
         if outlines:
             found.masks.setdefault(folded.removesuffix(marked), []).append(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,18 +10,21 @@ from typing import Any
 
 from elsewhere.cohort.loading import load_cohort
 from elsewhere.cohort.patch_table import SlideFacts
+from elsewhere.cohort.slide_files import (
+    MASK_WORDS,
+    OUTLINE_ENDINGS,
+    SLIDE_ENDINGS,
+    files_below,
+    fold_name,
+)
 from elsewhere.cohort.table import Cohort
 from elsewhere.errors import UserError, name_rows
-from elsewhere.files import explained_refusals
 from elsewhere.tables import is_table
 from elsewhere.tables.identifiers import note_files
 
-SLIDE_ENDINGS = (
-    ".svs", ".tif", ".tiff", ".ndpi", ".mrxs", ".vms", ".vmu", ".scn", ".bif", ".svslide", ".dcm", ".png", ".jpg", ".jpeg",
-)  # fmt: skip
-OUTLINE_ENDINGS = (".xml", ".geojson", ".json")
-MASK_ENDINGS = (".tif", ".tiff")
-_MASK_WORDS = ("_mask", "-mask", " mask")
+CUT_ENDINGS = (*SLIDE_ENDINGS, ".png", ".jpg", ".jpeg")
+"""What can be cut: slides, and pictures whose scale is stated."""
+TIFF_MASKS = (".tif", ".tiff")
 BARE_DATASET = "slides"
 
 
@@ -93,7 +95,7 @@ def find_cases(
         raise UserError(
             "there are no annotations here" if outlines_only else "there is no slide here",
             where=", ".join(str(path) for path in paths[:3]),
-            fix=f"Known endings: {', '.join(OUTLINE_ENDINGS if outlines_only else SLIDE_ENDINGS)}.",
+            fix=f"Known endings: {', '.join(OUTLINE_ENDINGS if outlines_only else CUT_ENDINGS)}.",
         )
     return found
 
@@ -111,19 +113,15 @@ def is_mask(path: Path) -> bool:
         >>> is_mask(Path("a_mask.tif")), is_mask(Path("a.xml"))
         (True, False)
     """
-    return path.suffix.lower() in MASK_ENDINGS
+    return path.suffix.lower() in TIFF_MASKS
 
 
 def _is_cohort(path: Path) -> bool:
     return (path / "cohort.json").is_file() or path.name == "cohort.json" or is_table(path)
 
 
-def _fold(name: str) -> str:
-    return name.strip().casefold()
-
-
 def _of_files(paths: Sequence[Path], annotations: Path | None, outlines_only: bool) -> SlideCases:
-    endings = OUTLINE_ENDINGS if outlines_only else SLIDE_ENDINGS
+    endings = OUTLINE_ENDINGS if outlines_only else CUT_ENDINGS
     inside = annotations if annotations is not None and annotations.is_dir() else None
     files: list[Path] = []
     for path in paths:
@@ -139,7 +137,7 @@ def _of_files(paths: Sequence[Path], annotations: Path | None, outlines_only: bo
     names: dict[str, Path] = {}
     for file in files:
         name = file.parent.name if file.suffix.lower() == ".dcm" else file.stem
-        other = names.setdefault(_fold(name), file)
+        other = names.setdefault(fold_name(name), file)
         if other != file and not (file.suffix.lower() == ".dcm" and other.parent == file.parent):
             raise UserError(
                 f"two files have the name '{name}': {other} and {file}",
@@ -172,8 +170,8 @@ class _Annotations:
         self.only = only
         self.by_name: dict[str, list[Path]] = {}
         for file in files:
-            name = _fold(file.stem)
-            for word in _MASK_WORDS if is_mask(file) else ():
+            name = fold_name(file.stem)
+            for word in MASK_WORDS if is_mask(file) else ():
                 name = name.removesuffix(word)
             self.by_name.setdefault(name, []).append(file)
 
@@ -182,12 +180,12 @@ class _Annotations:
         if path is None:
             return cls(())
         if path.is_dir():
-            files = _files_below(path, (*OUTLINE_ENDINGS, *MASK_ENDINGS))
+            files = _files_below(path, (*OUTLINE_ENDINGS, *TIFF_MASKS))
             if not files:
                 raise UserError(
                     "there are no annotations in this folder",
                     where=str(path),
-                    fix=f"Known endings: {', '.join((*OUTLINE_ENDINGS, *MASK_ENDINGS))}.",
+                    fix=f"Known endings: {', '.join((*OUTLINE_ENDINGS, *TIFF_MASKS))}.",
                 )
             return cls(files)
         if slides != 1:
@@ -204,7 +202,7 @@ class _Annotations:
         """The annotation of a slide; refuse where several have its name."""
         if self.only is not None:
             return self.only
-        found = self.by_name.get(_fold(name), [])
+        found = self.by_name.get(fold_name(name), [])
         if len(found) > 1:
             raise UserError(
                 f"several annotations have the name of the slide: {', '.join(file.name for file in found[:4])}",
@@ -257,7 +255,7 @@ def _of_cohort(cohort: Cohort, annotations: Path | None, outlines_only: bool) ->
             fix=f"Add the column '{what}' with the file of each case, and read the cohort again.",
         )
     warnings = [f"{len(without)} cases name no {what}: {name_rows(without)}"] if without else []
-    unused = listing.unused(_fold(str(name)) for name in cohort.cases["case_id"])
+    unused = listing.unused(fold_name(str(name)) for name in cohort.cases["case_id"])
     if unused:
         warnings.append(f"{len(unused)} annotations belong to no case: {name_rows(unused)}")
     return SlideCases(cases=_sorted(cases), refused=tuple(refused), warnings=tuple(warnings))
@@ -283,7 +281,7 @@ def _mpp(value: Any) -> float | str | None:
 
 
 def _is_named_mask(file: Path) -> bool:
-    return is_mask(file) and _fold(file.stem).endswith(_MASK_WORDS)
+    return is_mask(file) and fold_name(file.stem).endswith(MASK_WORDS)
 
 
 def _is_below(file: Path, folder: Path) -> bool:
@@ -291,14 +289,9 @@ def _is_below(file: Path, folder: Path) -> bool:
 
 
 def _files_below(folder: Path, endings: Sequence[str]) -> list[Path]:
-    """Files with one of the endings, in order of name; linked folders are not entered."""
-    found = []
-    with explained_refusals(folder, "the folder cannot be read"):
-        for root, folders, names in os.walk(folder):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            found += [
-                Path(root) / name
-                for name in sorted(names)
-                if name.lower().endswith(tuple(endings)) and not name.startswith(".")
-            ]
-    return found
+    """Files with one of the endings, in order of name."""
+    return [
+        path
+        for path in files_below(folder)
+        if path.name.lower().endswith(tuple(endings)) and not path.name.startswith(".")
+    ]
